@@ -1,0 +1,1 @@
+"""Runward: durable agent runs over HTTP."""
