@@ -1,0 +1,141 @@
+"""Facts about the model call of a run, applied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runward.core.errors import InvariantViolated
+from runward.core.kernel.actor import Status
+from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
+from runward.core.runs import frames, turns
+from runward.core.runs.calls import CUT_OFF, Call, CallStage, Effect, Result, parse_arguments
+from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.facts import AnswerReceived, ModelBrokenOff, ModelFailed
+from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
+from runward.core.ids import call_id
+
+Applied = tuple[RunState, Emitted]
+
+MODEL_BACKOFF_MS = 500
+LONGEST_RETRY_AFTER_MS = 60_000
+"""A provider that asks for more patience than this fails the call; the run can be retried later."""
+
+_CUT_OFF = {"length": StopReason.LENGTH, "content_filter": StopReason.CONTENT_FILTER, "refusal": StopReason.REFUSAL}
+
+
+def reserved(run: RunState) -> Applied:
+    """The next model call: of a new step, or another attempt of the open one (R32: a step keeps its number over all attempts)."""
+    if run.reservation is not None or run.turn:
+        raise InvariantViolated("A model call was reserved while another one, or a turn, is open.")
+    step, attempt = (run.step, run.attempt + 1) if run.step_open else (run.step + 1, 1)
+    reservation = Reservation(step=step, attempt=attempt, leg=run.leg, not_before=run.model_retry_at)
+    run = replace(run, step=step, attempt=attempt, step_open=True, reservation=reservation, model_retry_at=None)
+    return run, _started(run)
+
+
+def taken_over(run: RunState) -> Applied:
+    """A leg begins: the reservation made at creation is the first leg's own, any other was left open by a leg that died (R32)."""
+    reservation = run.reservation
+    if reservation is None:
+        return run, NOTHING
+    if reservation.leg == 0 and run.leg == 1:
+        run = replace(run, reservation=replace(reservation, leg=1), step=reservation.step, attempt=reservation.attempt, step_open=True)
+        return run, _started(run)
+    run = replace(run, step=reservation.step, attempt=reservation.attempt, step_open=True)
+    return _dropped(run, billed=True)
+
+
+def received(run: RunState, fact: AnswerReceived) -> Applied:
+    """A whole answer: it is stored, and its calls, if they may run, become the turn in hand."""
+    _check(run, fact.step, fact.attempt)
+    asked = [_call(run, index, call.provider_id, call.tool_name, call.arguments) for index, call in enumerate(fact.calls, 1)]
+    message = _message(run, fact, asked)
+    usage = replace(fact.usage, model_calls=1)
+    run = replace(
+        run,
+        reservation=None,
+        step_open=False,
+        model_failures=0,
+        text=fact.text,
+        usage=run.usage.plus(usage),
+        messages=message.seq,
+        finish_reason=fact.finish,
+        step_usage=usage,
+    )
+    said = Emitted(messages=(message,))
+    stopped = _CUT_OFF.get(fact.finish)
+    if stopped is None and asked:
+        return replace(run, turn=tuple(asked)), said
+    if asked:
+        answer = turns.result_message(run, [replace(call, result=Result(output=CUT_OFF, is_error=True, outcome="cancelled")) for call in asked])
+        run, said = replace(run, messages=answer.seq), said + Emitted(messages=(answer,))
+    run, finished = turns.step_finished(run)
+    ending = Ending(status=Status.COMPLETED) if stopped is None else Ending(status=Status.STOPPED, reason=stopped)
+    return replace(run, ending=ending), said + finished
+
+
+def failed(run: RunState, fact: ModelFailed) -> Applied:
+    """No whole answer: the call's own retries, then the run fails, saying whether the cause may pass (R30)."""
+    _check(run, fact.step, fact.attempt)
+    run, said = _dropped(run, billed=fact.billed)
+    run = replace(run, model_failures=run.model_failures + 1)
+    patient = fact.retry_after_ms is None or fact.retry_after_ms <= LONGEST_RETRY_AFTER_MS
+    if fact.transient and not fact.after_content and patient and run.model_failures <= run.limits.model_retries:
+        wait = max(MODEL_BACKOFF_MS * 2 ** (run.model_failures - 1), fact.retry_after_ms or 0)
+        return replace(run, model_retry_at=fact.at + wait), said
+    failure = Failure(code="model_error", message=fact.message, transient=fact.transient, details={"kind": fact.code, "step": fact.step})
+    return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), said
+
+
+def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:
+    """The service broke the call off: for a cancel, the deadline, or because the worker has to go."""
+    _check(run, fact.step, fact.attempt)
+    return _dropped(run, billed=fact.started)
+
+
+def _dropped(run: RunState, *, billed: bool) -> Applied:
+    """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R32, R33)."""
+    assert run.reservation is not None
+    frame = frames.reset_step(run.reservation.step, run.reservation.attempt)
+    run = replace(
+        run,
+        reservation=None,
+        usage=replace(run.usage, model_calls=run.usage.model_calls + billed),
+        lost_model_calls=run.lost_model_calls + billed,
+    )
+    return run, Emitted(frames=(frame,))
+
+
+def _check(run: RunState, step: int, attempt: int) -> None:
+    reservation = run.reservation
+    if reservation is None or not run.model_call_open or (reservation.step, reservation.attempt) != (step, attempt):
+        raise InvariantViolated(f"Model call {step}/{attempt} is not under way.")
+
+
+def _started(run: RunState) -> Emitted:
+    return Emitted(frames=(frames.start_step(run.step, run.attempt, run.phase, run.agent, run.model),))
+
+
+def _call(run: RunState, index: int, provider_id: str, name: str, arguments: str) -> Call:
+    return Call(
+        id=call_id(run.step, index),
+        provider_id=provider_id,
+        name=name,
+        arguments=arguments,
+        effect=Effect.UNCLASSIFIED,
+        stage=CallStage.PROPOSED,
+    )
+
+
+def _message(run: RunState, fact: AnswerReceived, calls: list[Call]) -> Message:
+    reasoning = (ReasoningPart(text=fact.reasoning),) if fact.reasoning else ()
+    text = (TextPart(text=fact.text),) if fact.text else ()
+    asked = tuple(ToolCallPart(tool_call_id=call.id, tool_name=call.name, arguments=parse_arguments(call.arguments)[0]) for call in calls)
+    return Message(
+        seq=run.messages + 1,
+        role="assistant",
+        step=run.step,
+        content=(*reasoning, *text, *asked),
+        opaque=fact.opaque,
+        opaque_format=fact.opaque_format,
+    )

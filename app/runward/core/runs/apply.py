@@ -1,0 +1,152 @@
+"""`apply`: how a fact changes a run, and what has to be said and stored about it. Pure; the only way a run's state changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from runward.core.errors import InvariantViolated
+from runward.core.kernel.actor import Status
+from runward.core.kernel.mail import MailKind
+from runward.core.runs import answers, frames, turns
+from runward.core.runs.decide import next_due
+from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.facts import (
+    AnswerReceived,
+    AttemptEnded,
+    Broke,
+    CloseTurn,
+    DrainAsked,
+    End,
+    Fact,
+    GiveBack,
+    LegStarted,
+    MailCame,
+    Mark,
+    ModelBrokenOff,
+    ModelChosen,
+    ModelFailed,
+    Projected,
+    Reserve,
+    Screened,
+    Suspend,
+    TimeCame,
+)
+from runward.core.runs.state import Cancel, Ending, Failure, RunState, StopReason
+from runward.core.runs.transitions import RunEvent, next_status
+from runward.core.runs.view import call_states, control
+
+Applied = tuple[RunState, Emitted]
+
+_ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED, Status.FAILED: RunEvent.FAILED}
+
+
+def apply(run: RunState, fact: Fact) -> Applied:
+    """The run after a fact, and what that leaves to be written. Raises InvariantViolated for what cannot happen to it (R49)."""
+    match fact:
+        case LegStarted():
+            return _leg_started(run, fact)
+        case MailCame():
+            return _mail_came(run, fact)
+        case TimeCame():
+            due = next_due(run)
+            return replace(run, out_of_time=run.out_of_time or (due is not None and due <= fact.at)), NOTHING
+        case DrainAsked():
+            return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
+        case Broke():
+            failure = Failure(code=fact.code, message=fact.message, details=fact.details)
+            return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), NOTHING
+        case ModelChosen():
+            return replace(run, model=fact.model), NOTHING
+        case Reserve():
+            return answers.reserved(run)
+        case AnswerReceived():
+            return answers.received(run, fact)
+        case ModelFailed():
+            return answers.failed(run, fact)
+        case ModelBrokenOff():
+            return answers.broken_off(run, fact)
+        case Screened():
+            return turns.screened(run, fact)
+        case Mark():
+            return turns.marked(run, fact)
+        case AttemptEnded():
+            return turns.attempt_ended(run, fact)
+        case Projected():
+            return turns.projected(run, fact)
+        case CloseTurn():
+            return turns.closed(run, fact)
+        case Suspend():
+            return _leg_over(run, RunEvent.WAITS, fact.at)
+        case GiveBack():
+            return _leg_over(run, RunEvent.GIVEN_BACK, fact.at)
+        case End():
+            return _end(run, fact)
+
+
+def _leg_started(run: RunState, fact: LegStarted) -> Applied:
+    """A new leg: what the leg before left under way is classified first (R13, R32)."""
+    worked = run.worked_ms
+    if run.leg_started_at is not None:
+        worked += max(0, fact.last_write_at - run.leg_started_at)
+    if run.status.ended:
+        return replace(run, leg=fact.leg, worker=fact.worker, caretaker=fact.caretaker), NOTHING
+    run = replace(
+        run,
+        status=next_status(run.status, RunEvent.CLAIMED),
+        leg=fact.leg,
+        worker=fact.worker,
+        leg_started_at=fact.at,
+        worked_ms=worked,
+        caretaker=fact.caretaker,
+        draining=False,
+        hurried=False,
+    )
+    if fact.exhausted:
+        failure = Failure(code="recoveries_exhausted", message="The run was recovered too often: its workers died or lost it each time.")
+        run = replace(run, ending=Ending(status=Status.FAILED, failure=failure))
+    said = Emitted(frames=(frames.data_agent(control(run)),))
+    run, model = answers.taken_over(run)
+    run, calls = turns.lost(run, fact.at)
+    return run, said + model + calls
+
+
+def _mail_came(run: RunState, fact: MailCame) -> Applied:
+    mail = fact.mail
+    if mail.kind is MailKind.CANCEL and not run.status.ended and run.cancel is None:
+        reason = json.loads(mail.data).get("reason")
+        return replace(run, cancel=Cancel(at=mail.received_at, reason=reason)), NOTHING
+    warning = frames.warning("input_ignored", f"An input ({mail.kind}) had no use any more.")
+    return run, Emitted(frames=(warning,), ignored=(mail.seq,))
+
+
+def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
+    if run.model_call_open:
+        raise InvariantViolated("A run was given back with its model call under way.")
+    run = replace(_worked(run, at), status=next_status(run.status, event))
+    return run, Emitted(frames=(frames.data_agent(control(run)),))
+
+
+def _end(run: RunState, fact: End) -> Applied:
+    if run.model_call_open:
+        raise InvariantViolated("A run ended with its model call under way.")
+    ending = fact.ending
+    said = NOTHING
+    states = call_states(run)
+    if run.turn:
+        run, said = turns.cut_short(run, fact.at)
+    if run.finish_reason:
+        run, finished = turns.step_finished(run)
+        said += finished
+    if run.turn or ending.reason is StopReason.CANCELLED:
+        ending = replace(ending, details={**ending.details, "calls": states})
+    run = replace(
+        _worked(run, fact.at), status=next_status(run.status, _ENDS[ending.status]), ended=ending, ended_at=fact.at, ending=None, turn=()
+    )
+    last = (frames.finish(run.status.value, run.usage, run.text), frames.data_agent(control(run)))
+    return run, said + Emitted(frames=last)
+
+
+def _worked(run: RunState, at: int) -> RunState:
+    worked = run.worked_ms + (0 if run.leg_started_at is None else max(0, at - run.leg_started_at))
+    return replace(run, worked_ms=worked, leg_started_at=None)

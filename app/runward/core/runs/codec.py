@@ -1,0 +1,29 @@
+"""The state of a run as stored text, and back (R41a)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import TypeAdapter
+
+from runward.core.runs.calls import Call
+from runward.core.runs.state import RunState
+
+_STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
+
+
+def encode(run: RunState) -> str:
+    """The state as JSON text. Left out: defaults, the leg's own fields, and what the receipts keep."""
+    stored = replace(
+        run, turn=tuple(_bare(call) for call in run.turn), leg=0, worker="", caretaker=False, draining=False, hurried=False
+    )
+    return _STATE.dump_json(stored, exclude_defaults=True).decode()
+
+
+def decode(text: str) -> RunState:
+    """The state from its text. Raises ValueError when it is not one this version reads."""
+    return _STATE.validate_json(text)
+
+
+def _bare(call: Call) -> Call:
+    return call if call.raw is None and call.result is None else replace(call, raw=None, result=None)

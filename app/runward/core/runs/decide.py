@@ -1,0 +1,163 @@
+"""What comes next, as a pure function of the state (docs/concepts.md, "A leg").
+
+`decide` answers either with a move, which the leg applies at once, or with the work that should be going on: the leg starts what is missing
+and stops what is no longer wanted. Whatever was moved is durable before any work that needs it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runward.core.kernel.actor import Status
+from runward.core.runs.calls import CallStage
+from runward.core.runs.facts import CloseTurn, End, GiveBack, Mark, Move, Reserve, Suspend
+from runward.core.runs.state import Ending, RunState, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseModel:
+    """Ask the agent which model this run uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model, not before a time. Needs its reservation to be durable."""
+
+    step: int
+    attempt: int
+    not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Take the turn's proposed calls through stations 2 to 4. No effect: it may happen again."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """Run an attempt of a tool call, not before a time. Needs its `executing` receipt to be durable."""
+
+    call_id: str
+    attempt: int
+    not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Turn a stored raw result into what the model sees."""
+
+    call_id: str
+
+
+Activity = ChooseModel | CallModel | Screen | RunCall | Project
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`start` is what should be going on, `stop` what may be going on and should not: each of it ends with a fact of its own."""
+
+    start: tuple[Activity, ...] = ()
+    stop: tuple[Activity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LegOver:
+    """The run was given back, suspended or ended: nothing is left for this leg."""
+
+
+Decision = Move | Work | LegOver
+
+
+def decide(run: RunState, at: int) -> Decision:
+    """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
+    if run.status is not Status.RUNNING:
+        return LegOver()
+    ending = due_ending(run)
+    if ending is not None:
+        stop = in_flight(run)
+        return Work(stop=stop) if stop else End(at=at, ending=ending)
+    if run.turn:
+        return _turn(run, at)
+    if run.model_call_open:
+        return _model_call(run)
+    if run.draining or run.caretaker:
+        return GiveBack(at=at)
+    if not run.step_open and run.step >= run.limits.max_steps:
+        return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
+    return Reserve(at=at)
+
+
+def due_ending(run: RunState) -> Ending | None:
+    """How the run has to end now, if it has to: a cancel outranks the deadline, and that outranks everything else (R37)."""
+    if run.cancel is not None:
+        details = {"reason": run.cancel.reason} if run.cancel.reason is not None else {}
+        return Ending(status=Status.STOPPED, reason=StopReason.CANCELLED, details=details)
+    if run.out_of_time:
+        return Ending(status=Status.STOPPED, reason=StopReason.DEADLINE)
+    return run.ending
+
+
+def in_flight(run: RunState) -> tuple[Activity, ...]:
+    """What this leg may have under way that has an effect outside: each has to report before the run can end."""
+    calls = tuple(_running(run))
+    if run.reservation is not None and run.model_call_open:
+        return (CallModel(run.reservation.step, run.reservation.attempt, run.reservation.not_before), *calls)
+    return calls
+
+
+def next_due(run: RunState) -> int | None:
+    """The store time at which something becomes due by itself: the deadline, of the work or of the whole life (R35a)."""
+    dues = []
+    if run.limits.expires_seconds is not None:
+        dues.append(run.created_at + round(run.limits.expires_seconds * 1000))
+    if run.limits.timeout_seconds is not None and run.leg_started_at is not None:
+        dues.append(run.leg_started_at + round(run.limits.timeout_seconds * 1000) - run.worked_ms)
+    return min(dues) if dues else None
+
+
+def _model_call(run: RunState) -> Work:
+    reservation = run.reservation
+    assert reservation is not None
+    call = CallModel(reservation.step, reservation.attempt, reservation.not_before)
+    if run.hurried or run.caretaker:
+        return Work(stop=(call,))
+    if run.model is None:
+        return Work(start=(ChooseModel(),))
+    return Work(start=(call,))
+
+
+def _turn(run: RunState, at: int) -> Decision:
+    running = _running(run)
+    if run.caretaker or run.hurried:
+        return _leave_turn(run, at)
+    if any(call.stage is CallStage.PROPOSED for call in run.turn):
+        return Work(start=(Screen(run.step), *running))
+    room = run.limits.max_parallel_tools - len(running)
+    ready = [call.id for call in run.turn if call.stage is CallStage.READY][: max(0, room)]
+    if ready:
+        return Mark(at=at, call_ids=tuple(ready))
+    work = (*running, *(Project(call.id) for call in run.turn if call.stage is CallStage.EXECUTED))
+    if work:
+        return Work(start=work)
+    if all(not call.open for call in run.turn):
+        return CloseTurn(at=at)
+    return Suspend(at=at)
+
+
+def _leave_turn(run: RunState, at: int) -> Decision:
+    """The leg has to go, or lacks the code: what can be repeated is broken off, what cannot is waited for."""
+    executing = [call for call in run.turn if call.stage is CallStage.EXECUTING]
+    repeatable = tuple(RunCall(call.id, call.attempt, call.not_before) for call in executing if call.effect.repeatable)
+    if repeatable:
+        return Work(stop=repeatable)
+    if executing:
+        return Work(start=tuple(_running(run)))
+    if all(call.stage in (CallStage.ENDED, CallStage.UNKNOWN) for call in run.turn) and run.waiting_on:
+        return Suspend(at=at)
+    return GiveBack(at=at)
+
+
+def _running(run: RunState) -> list[Activity]:
+    return [RunCall(call.id, call.attempt, call.not_before) for call in run.turn if call.stage is CallStage.EXECUTING]

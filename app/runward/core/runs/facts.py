@@ -1,0 +1,224 @@
+"""What can happen to a run. A fact is a value with a time; `apply` folds it into the state.
+
+The first group is what the world did: a worker reports it, it cannot be taken back. The second group are `decide`'s own moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runward.core.kernel.mail import Mail
+from runward.core.runs.calls import How, Result, ToolTraits
+from runward.core.runs.state import Ending
+from runward.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegStarted:
+    """A worker took the run. `recovered`: the leg before it did not give it back; `last_write_at` is when it last wrote. `exhausted`: that
+    happened too often by now (R40). `caretaker`: this worker lacks the agent's code and does only what needs none (R41)."""
+
+    at: int
+    leg: int
+    worker: str
+    recovered: bool = False
+    last_write_at: int = 0
+    exhausted: bool = False
+    caretaker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailCame:
+    """One item of the inbox, in order (R6a)."""
+
+    at: int
+    mail: Mail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeCame:
+    """The store's clock has reached `at`: what is due by then is due."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """This leg is to give the run back at the next boundary; `hurried`: at once, whatever can be repeated is broken off (R39)."""
+
+    at: int
+    hurried: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChosen:
+    """Which model this run uses, decided once (authoring: `model` may be a function)."""
+
+    at: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAsked:
+    """A call in a model's answer: what the model wrote, unchecked."""
+
+    provider_id: str
+    tool_name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerReceived:
+    """A model call gave a whole answer. `opaque` is the provider's own form of it, kept for replay."""
+
+    at: int
+    step: int
+    attempt: int
+    text: str
+    reasoning: str
+    calls: tuple[CallAsked, ...]
+    finish: str
+    usage: Usage
+    opaque: bytes | None
+    opaque_format: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """A model call gave no whole answer."""
+
+    at: int
+    step: int
+    attempt: int
+    code: str
+    message: str
+    transient: bool
+    billed: bool
+    after_content: bool
+    retry_after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBrokenOff:
+    """The service itself broke a model call off. `started`: the request may have been sent."""
+
+    at: int
+    step: int
+    attempt: int
+    started: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """What stations 2 to 4 say of one proposed call: its traits and canonical arguments, or the result that refuses it."""
+
+    call_id: str
+    traits: ToolTraits | None
+    arguments: str
+    refusal: Result | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """All proposed calls of the turn were looked at."""
+
+    at: int
+    screenings: tuple[Screening, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded:
+    """An attempt of a call is over. `result` goes with RETURNED, TOOL_ERROR and BAD_RESULT; `raw` with RETURNED where a projection follows."""
+
+    at: int
+    call_id: str
+    attempt: int
+    how: How
+    result: Result | None = None
+    raw: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projected:
+    """What the model will see of an executed call."""
+
+    at: int
+    call_id: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broke:
+    """The worker cannot go on with this run, for a reason of the agent's or the service's own. Ends it `failed`."""
+
+    at: int
+    code: str
+    message: str
+    details: Mapping[str, Any]
+
+
+# -- moves ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Makes the next model call's reservation: of the next step, or of the next attempt of the open one."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Marks calls `executing`: they start once this is durable."""
+
+    at: int
+    call_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseTurn:
+    """Every call has its result: they enter the transcript, in the model's order."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend:
+    """Nothing can be done until somebody acts or a time comes."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBack:
+    """The run goes back into the queue for another leg."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The run ends."""
+
+    at: int
+    ending: Ending
+
+
+Happening = (
+    LegStarted
+    | MailCame
+    | TimeCame
+    | DrainAsked
+    | ModelChosen
+    | AnswerReceived
+    | ModelFailed
+    | ModelBrokenOff
+    | Screened
+    | AttemptEnded
+    | Projected
+    | Broke
+)
+Move = Reserve | Mark | CloseTurn | Suspend | GiveBack | End
+Fact = Happening | Move

@@ -1,0 +1,143 @@
+"""The state of a run: small, typed, frozen. What grows (messages, receipts, frames) are rows of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from runward.core.kernel.actor import Status
+from runward.core.runs.calls import Call, CallStage, UnknownEffect
+from runward.core.runs.limits import Limits
+from runward.core.runs.waits import NOTHING, Wait
+from runward.core.usage import Usage
+
+KIND = "run"
+"""The kind of actor a run is."""
+
+
+class Phase(StrEnum):
+    """What a run is doing, while it is `running` and also while it waits."""
+
+    LOOP = "loop"
+    FINALIZING = "finalizing"
+
+
+class StopReason(StrEnum):
+    """Why a run is `stopped` (R10)."""
+
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    MAX_STEPS = "max_steps"
+    REFUSAL = "refusal"
+    CONTENT_FILTER = "content_filter"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a run is `failed`: a stable code, a sentence without secrets, and whether the cause may pass (R9, R30)."""
+
+    code: str
+    message: str
+    transient: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run is about to end, once nothing is in flight any more."""
+
+    status: Status
+    reason: StopReason | None = None
+    failure: Failure | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A model call that may be under way, durable before it starts (R33). `leg` 0 is the one made at creation: the first leg's own (R32)."""
+
+    step: int
+    attempt: int
+    leg: int
+    not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """An accepted cancel, applied (R37)."""
+
+    at: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """Where a run stands. Changed only by `apply`.
+
+    - `step` is the last step begun, `attempt` its attempt; `step_open` says that no answer of it is stored yet.
+    - `messages` counts the stored messages; `events_after` is the seq before the first frame that is not yet in them.
+    - `turn` are the calls of the last answer until all have their result and the results are in the transcript; `finish_reason` and
+      `step_usage` are that answer's, until its step is finished.
+    - `unknowns` are the unsettled unknown effects, of this turn and of earlier ones.
+    - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
+    - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
+    - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
+    - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
+
+    The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
+    """
+
+    uid: str
+    agent: str
+    created_at: int
+    limits: Limits = field(default_factory=Limits)
+    status: Status = Status.QUEUED
+    phase: Phase = Phase.LOOP
+    model: str | None = None
+    step: int = 0
+    attempt: int = 0
+    step_open: bool = False
+    messages: int = 0
+    events_after: int = 0
+    text: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    reservation: Reservation | None = None
+    lost_model_calls: int = 0
+    model_failures: int = 0
+    model_retry_at: int | None = None
+    turn: tuple[Call, ...] = ()
+    finish_reason: str = ""
+    step_usage: Usage = field(default_factory=Usage)
+    unknowns: tuple[UnknownEffect, ...] = ()
+    ending: Ending | None = None
+    cancel: Cancel | None = None
+    out_of_time: bool = False
+    ended: Ending | None = None
+    ended_at: int | None = None
+    worked_ms: int = 0
+    leg_started_at: int | None = None
+    leg: int = 0
+    worker: str = ""
+    caretaker: bool = False
+    draining: bool = False
+    hurried: bool = False
+
+    @property
+    def waiting_on(self) -> Wait:
+        """What stands between this run and its next model call, and no worker can do anything about."""
+        return Wait.UNKNOWN_EFFECTS if any(call.stage is CallStage.UNKNOWN for call in self.turn) else NOTHING
+
+    @property
+    def model_call_open(self) -> bool:
+        """Whether this leg may have a model call under way."""
+        return self.reservation is not None and self.reservation.leg == self.leg
+
+    def call(self, call_id: str) -> Call:
+        """The call of the turn in hand with this id. Raises KeyError."""
+        for call in self.turn:
+            if call.id == call_id:
+                return call
+        raise KeyError(call_id)

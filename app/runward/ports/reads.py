@@ -1,0 +1,99 @@
+"""The store's reads. None of them blocks a writer, keeps a connection between two calls, or changes anything.
+
+All of them raise `Unavailable` when the store is away. A scope is part of the query itself, never a check behind it (R43).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from runward.core.kernel.actor import Envelope, Scope, Status
+from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Mail
+from runward.core.kernel.records import MessageRow, Receipt
+
+
+class Order(StrEnum):
+    """How a list runs: over `(created_at, uid)` or `(ended_at, uid)`, which never move. A minus means newest first."""
+
+    NEWEST = "-created_at"
+    OLDEST = "created_at"
+    ENDED = "ended_at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place in a list: the last row of a page."""
+
+    at: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorQuery:
+    """Which actors to list. `scope` None means every tenant: operators only. Empty collections and None filter nothing.
+
+    Times are milliseconds; `_after` is inclusive, `_before` is not. `waiting_on` matches actors that wait for at least one of its bits.
+    `horizon` leaves out what happened after it, for the ascending orders. `metadata` matches string values of top-level keys exactly.
+    """
+
+    kind: str
+    scope: Scope | None
+    statuses: Sequence[Status] = ()
+    waiting_on: int = 0
+    agent: str | None = None
+    agent_version: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+    stop_reason: str | None = None
+    task_outcome: str | None = None
+    cancel_requested: bool | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    created_after: int | None = None
+    created_before: int | None = None
+    ended_after: int | None = None
+    ended_before: int | None = None
+    updated_before: int | None = None
+    order: Order = Order.NEWEST
+    horizon: int | None = None
+    after: Place | None = None
+    limit: int = 100
+
+
+class Reads(Protocol):
+    """The reads. See the module."""
+
+    async def find(self, kind: str, scope: Scope | None, public_id: str) -> Envelope | None:
+        """The actor with this public id, if the scope may see it. With `scope` None (operators) the newest of all tenants."""
+        ...
+
+    async def get(self, uid: str) -> Envelope | None:
+        """The actor with this uid. For callers that hold a uid because they were allowed to."""
+        ...
+
+    async def list(self, query: ActorQuery) -> Sequence[Envelope]:
+        """At most `query.limit` actors behind `query.after`, in order: no repeats, no misses (R43)."""
+        ...
+
+    async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
+        """At most `limit` frames with a seq above `after`, ascending, the very bytes that were written."""
+        ...
+
+    async def messages(self, uid: str, *, after: int, limit: int | None) -> Sequence[MessageRow]:
+        """Messages with a seq above `after`, ascending."""
+        ...
+
+    async def receipts(self, uid: str, *, step: int | None = None, after: tuple[int, int] = (0, 0), limit: int | None = None) -> Sequence[Receipt]:
+        """Receipts in the model's order, that is by `(step, position)`, behind `after`; only those of one step when `step` is given."""
+        ...
+
+    async def mail(self, uid: str, *, after: int, limit: int | None) -> Sequence[Mail]:
+        """Mail with a seq above `after`, ascending."""
+        ...
+
+    async def mail_by_key(self, uid: str, keys: Sequence[str]) -> Mapping[str, Mail]:
+        """The mail that has these keys, by key."""
+        ...

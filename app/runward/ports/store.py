@@ -1,0 +1,182 @@
+"""The store of actors: the writes. Reads are in `ports.reads`; keys, agents and workers in `ports.directory`.
+
+Every adapter promises the same, proven by one contract suite (`tests/contract`):
+
+- **A write is one transaction** and durable when its answer comes; a rejected one leaves nothing behind.
+- **A lost race is an answer**, typed; exceptions are for the store being away. `Unavailable` means: nothing is known about the write; it
+  may have happened or may yet happen (R2a). Deadlocks and serialization failures are repeated inside, bounded.
+- **Order within a write**: it locks its own actor's row and every recipient's in uid order first, then checks its gates, then writes.
+  The gate holds for every part of it.
+- **Text and bytes come back unchanged.**
+- **Time** is the store's own clock, in milliseconds since 1970. Whether a lease has run out, or an actor is ready, is decided by it
+  inside the write that acts on it, never by a host's clock (R36).
+- Formats newer than the adapter reads are never claimed, changed or counted as this process's business (R41a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from runward.core.kernel.actor import Position, Status
+from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
+from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Letter
+from runward.core.kernel.records import ApprovalClosing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """What a worker would take. `owner` is unique per process start. `limit` and `suspects` bound how many, the latter those that have
+    already been recovered once or more (R40). `ttl_ms` is the lease's length. `bindings` are those the worker can drive; care needs none.
+
+    A recovered actor waits, after its lease ran out, for `recovery_delay_ms` x 2^(recoveries - 1) more when it is a suspect. Actors with
+    `max_recoveries` recoveries are taken whatever their binding.
+    """
+
+    owner: str
+    bindings: Sequence[str]
+    limit: int
+    suspects: int
+    ttl_ms: int
+    recovery_delay_ms: int
+    max_recoveries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Letters for one actor, all or none.
+
+    - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6). `reopens`: so does one that is `failed`;
+      only for `retry`, refused for any other ended status.
+    - `care`: any worker may act on it now, whatever its binding (R41).
+    - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
+    - `marks_cancel`: sets `cancel_requested_at` when it is not set.
+    - `closings` show decided approvals at once, in the same write (R23).
+    - `expected_revision`: refuse unless the actor is at it.
+    """
+
+    uid: str
+    letters: Sequence[Letter]
+    wakes: bool = True
+    reopens: bool = False
+    care: bool = False
+    may_be_ended: bool = False
+    marks_cancel: bool = False
+    closings: Sequence[ApprovalClosing] = ()
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where an actor stands, without its state: enough to know whether there is news."""
+
+    uid: str
+    status: Status
+    position: Position
+    leg: int
+    lease_owner: str | None
+    mail_received: int
+    drain_leg: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """The answer to a heartbeat. `held` are the actors still this owner's, with their heads; what was asked for and is not in it is lost.
+    `now` is the store's clock."""
+
+    held: Mapping[str, Head]
+    now: int
+
+
+class Renewals(Protocol):
+    """Renews leases on a connection of its own, usable from the thread and loop that opened it, so that neither a busy pool nor a blocked
+    event loop can make a healthy worker lose its runs (I-18)."""
+
+    async def renew(self, owner: str, uids: Sequence[str], ttl_ms: int) -> Renewal:
+        """Extends the leases `owner` holds among `uids` to now + `ttl_ms`, in one statement, locking in uid order. A lapsed lease that
+        nobody took is renewed too (R36). Raises `Unavailable`; that alone loses nothing."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """The writes. See the module for what holds for all of them."""
+
+    async def open(self) -> None:
+        """Connects. Raises `Unavailable`, or `SchemaMismatch` when the schema is not exactly this version's."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes what was begun and lets every connection go. Idempotent."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def create(self, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
+        """Creates an actor with its first frames and messages and remembers the idempotency key, in one statement (R42).
+
+        The key is looked at first: a known one is answered `Replayed`, `KeyReused` or `CreatedIsGone`, however many race, also while the
+        first is under way. Then a public id that another actor of the tenant has is `PublicIdTaken` and leaves no key. A key that is
+        refused leaves no actor. The actor starts `queued`, at revision 1, leg 0, ready at `new.ready_at` or now, ranked by its priority.
+        """
+        ...
+
+    async def claim(self, request: ClaimRequest) -> Claims:
+        """Takes actors to drive, in one statement, skipping what others have locked. In this order, up to the limits:
+
+        1. for each binding, `queued` or `suspended` ones without a lease whose `ready_at` is due, by rank;
+        2. those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
+           `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due;
+        3. those without a lease whose `care_at` is due, whatever their binding or status; an ended one keeps its status.
+
+        A taken one gets: owner, `lease_until` = now + ttl, leg + 1, revision + 1, status `running` (an ended one keeps its own),
+        `started_at` when it had none, no `drain_leg`, no `ready_at`, no `care_at`; a lease that had run out counts one recovery more.
+        A claim is unique per acquisition: no two claims ever return the same leg of an actor (I-14). Kinds of actor never matter here.
+        """
+        ...
+
+    async def commit(self, changes: Changes) -> CommitAnswer:
+        """Writes one commit of a leg, all or nothing, gated as `Changes` says. `Written` carries what is stored now.
+
+        `release` clears owner, expiry and `drain_leg`. Letters for others are numbered in the order given; a taken key, a recipient of
+        another tenant and one that is gone, `completed` or `stopped` are dropped without a word; the others wake as an `Append` does.
+        A closing's key that is already in the own mailbox is `MailArrived`. Children that exist are left as they are.
+        """
+        ...
+
+    async def append_frames(self, uid: str, follows: Position, frames: Sequence[StoredFrame]) -> Written | Stale:
+        """Appends frames between commits: moves `last_seq`, nothing else. Gated like a commit."""
+        ...
+
+    async def append_mail(self, append: Append) -> AppendAnswer:
+        """Puts letters into a mailbox from outside, in one write that locks the actor's row, numbers them and wakes the actor as `Append`
+        says. Touches neither revision nor journal (R1)."""
+        ...
+
+    async def ask_drain(self, uid: str) -> int | None:
+        """Asks the current leg to give the actor back: writes `drain_leg` while it is `running` under a lease, and returns the leg; else
+        None, and nothing is stored (R39)."""
+        ...
+
+    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
+        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, ready now, every actor whose lease is `owner`'s and
+        that is not in `driving`. Returns their uids."""
+        ...
+
+    async def delete(self, uid: str) -> bool:
+        """Deletes an ended actor that nobody holds, whole: rows of every table but its idempotency key. False, and nothing is deleted,
+        when it has not ended, is held, or is gone."""
+        ...
+
+    async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
+        """Where these actors stand, in one statement; those that do not exist are left out."""
+        ...
+
+    async def renewals(self) -> Renewals:
+        """Opens a door for heartbeats. Call it from the loop that will use it."""
+        ...
