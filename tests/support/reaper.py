@@ -15,12 +15,15 @@ import time
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this id exists."""
+    """Whether a process of this id does anything; one that has ended and only waits to be collected by its parent does not."""
     try:
         os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(") ")[2][0] != "Z"
     except ProcessLookupError:
         return False
-    return True
+    except FileNotFoundError:
+        return not os.path.isdir("/proc/self")
 
 
 def end(pids: set[int], seconds: float = 5) -> None:

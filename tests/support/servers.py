@@ -99,6 +99,10 @@ class Server:
         """The user to run as, as arguments of Popen; nothing for our own."""
         return {}
 
+    def place(self) -> Path:
+        """Where the server's folder is made."""
+        return Path(tempfile.gettempdir())
+
     def ready(self, folder: Path, pid: int) -> bool:
         """Whether the process of this id takes connections."""
         raise NotImplementedError
@@ -122,7 +126,7 @@ class Server:
         assert not self.running, "already running"
         pinned = self.port != 0
         if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix=f"runward-{self.name}-"))
+            self.folder = Path(tempfile.mkdtemp(prefix=f"runward-{self.name}-", dir=self.place()))
             Reaper.tell(f"+{self.folder}")
             self.folder.chmod(0o755)
             self.prepare(self.folder)
@@ -259,6 +263,12 @@ class Postgres(Server):
 
     def identity(self) -> dict[str, Any]:
         return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+    def place(self) -> Path:
+        """The temporary folder, or /tmp when that lies where the user that Postgres runs as cannot go."""
+        place = super().place().resolve()
+        closed = self.identity() and not all(folder.stat().st_mode & 0o001 for folder in (place, *place.parents))
+        return Path("/tmp") if closed else place
 
     def prepare(self, folder: Path) -> None:
         if self.identity() and not self._usable():

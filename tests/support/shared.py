@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tests.support.databases import Databases
-from tests.support.servers import KINDS, ServerFailed, terminate
+from tests.support.servers import KINDS, Reaper, ServerFailed, terminate
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,11 +34,13 @@ class SharedServers:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._alive: BinaryIO | None = None
-        self._keepers: list[subprocess.Popen[bytes]] = []
+        self.started: list[subprocess.Popen[bytes]] = []
+        """The keepers that this process has started."""
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="runward-session-"))
             self._alive = open(folder / "alive", "wb")  # noqa: SIM115  it is held until `close`
             fcntl.flock(self._alive, fcntl.LOCK_EX)
+            Reaper.tell(f"+{folder}")
         self.folder = folder
 
     def postgres(self) -> Databases:
@@ -62,7 +64,7 @@ class SharedServers:
         with open(log, "wb") as output:
             command = [sys.executable, "-m", "tests.support.shared", kind, str(self.folder)]
             keeper = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
-        self._keepers.append(keeper)
+        self.started.append(keeper)
         while not answer.exists():
             if keeper.poll() is not None:
                 raise ServerFailed(f"the session's {kind} did not start:\n{log.read_text()}")
@@ -76,9 +78,10 @@ class SharedServers:
         self._alive.close()
         for pid_file in self.folder.glob("*.pid"):
             self._await_keeper(pid_file)
-        for keeper in self._keepers:
+        for keeper in self.started:
             keeper.wait(5)
         shutil.rmtree(self.folder)
+        Reaper.tell(f"-{self.folder}")
 
     def _await_keeper(self, pid_file: Path) -> None:
         """Waits until a keeper has given back the lock on its own file, which it holds while it lives."""
