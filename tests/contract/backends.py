@@ -1,0 +1,86 @@
+"""The stores and buses under test, and the few back doors a test needs to them.
+
+`tests/contract/backends_sql.py` brings the SQL ones and is imported only where they are asked for:
+
+- `async def sqlite_backend(folder: Path) -> Backend`: a migrated database in a new file below `folder`;
+- `def fill_postgres(url: str) -> None`: migrates an empty database, blocking, leaving no connection open; done once per session, every
+  test gets a copy;
+- `async def postgres_backend(url: str) -> Backend`: on such a copy;
+- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runward.ports.bus import Bus
+from runward.ports.directory import Directory
+from runward.ports.reads import Reads
+from runward.ports.store import Store
+
+TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
+"""The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredApproval:
+    """A row of `approvals` as it stands; `decided_at` and `decision` are None while `status` is `pending`."""
+
+    id: str
+    uid: str
+    tenant: str
+    status: str
+    tool: str
+    created_at: int
+    expires_at: int | None
+    data: str
+    decided_at: int | None
+    decision: str | None
+
+
+class Backend(ABC):
+    """One database with the doors to it, opened. Methods are back doors: they go around the ports."""
+
+    store: Store
+    reads: Reads
+    directory: Directory
+
+    @abstractmethod
+    async def new_store(self) -> Store:
+        """A second process's store on the same data, opened. `close` closes it."""
+
+    @abstractmethod
+    async def age(self, uid: str, ms: int) -> None:
+        """Lets time go by for one actor: moves its `lease_until`, `ready_at` and `care_at`, where set, `ms` back."""
+
+    @abstractmethod
+    async def set_format(self, uid: str, version: int) -> None:
+        """Makes an actor look as if other code had written it: sets the format version of its row."""
+
+    @abstractmethod
+    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
+        """The approvals of an actor, by id."""
+
+    @abstractmethod
+    async def rows(self) -> Mapping[str, int]:
+        """How many rows each of `TABLES` has, all tenants together."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes every door."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusPair:
+    """The buses of two processes on one medium; of a bus that lives in one process, the same one twice.
+
+    `cut` breaks what connects `there` with the medium, once, in a way that it can mend; None where nothing can break. `close` ends what
+    the pair was made from; the test starts and stops the buses.
+    """
+
+    here: Bus
+    there: Bus
+    cut: Callable[[], Awaitable[None]] | None
+    close: Callable[[], Awaitable[None]]
