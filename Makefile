@@ -61,7 +61,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 		done; \
 		if [ -z "$$found" ]; then \
 			echo "Runward needs Python 3.11 or newer with its venv module, and none of these is that: $(or $(PYTHON),$(FIND_PYTHON))." >&2; \
-			for python in $(or $(PYTHON),$(FIND_PYTHON)); do "$$python" -c 'import sys; print("  %s is Python %d.%d" % (sys.executable, *sys.version_info[:2]))' 2>/dev/null >&2 || true; done; \
+			for python in $(or $(PYTHON),$(FIND_PYTHON)); do \
+				"$$python" -c 'import sys; print("  %s is Python %d.%d" % (sys.executable, *sys.version_info[:2]))' >&2 2>/dev/null || true; \
+			done; \
 			echo "If the version is right, the venv module is missing: on Debian and Ubuntu it is the package python3-venv." >&2; \
 			echo "Another interpreter is named so: make PYTHON=/path/to/python3.12" >&2; \
 			exit 1; \
