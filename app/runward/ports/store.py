@@ -7,7 +7,8 @@ Every adapter promises the same, proven by one contract suite (`tests/contract`)
   may have happened or may yet happen (R2a). Deadlocks and serialization failures are repeated inside, bounded.
 - **Order within a write**: it locks its own actor's row and every recipient's in uid order first, then checks its gates, then writes.
   The gate holds for every part of it.
-- **Text and bytes come back unchanged.**
+- **Text and bytes come back unchanged.** Text that not every database keeps (NUL, lone surrogates) is refused with ValueError by all of
+  them: it is a bug, since the entry points refuse or clean it (R46, R47).
 - **Time** is the store's own clock, in milliseconds since 1970. Whether a lease has run out, or an actor is ready, is decided by it
   inside the write that acts on it, never by a host's clock (R36).
 - Formats newer than the adapter reads are never claimed, changed or counted as this process's business (R41a).
@@ -48,13 +49,15 @@ class ClaimRequest:
 class Append:
     """Letters for one actor, all or none.
 
-    - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6). `reopens`: so does one that is `failed`;
-      only for `retry`, refused for any other ended status.
+    - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6). `reopens`: so does one that is `failed`,
+      and its `ended_at` is cleared (R10); only for `retry`, refused for any other ended status.
     - `care`: any worker may act on it now, whatever its binding (R41).
     - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
     - `marks_cancel`: sets `cancel_requested_at` when it is not set.
     - `closings` show decided approvals at once, in the same write (R23).
     - `expected_revision`: refuse unless the actor is at it.
+
+    Of several refusals the first of this order is answered: `NotThere`, `HasEnded`, `KeyTaken`, `InboxFull`, `RevisionMoved`.
     """
 
     uid: str
@@ -129,7 +132,7 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest) -> Claims:
         """Takes actors to drive, in one statement, skipping what others have locked. In this order, up to the limits:
 
-        1. for each binding, `queued` or `suspended` ones without a lease whose `ready_at` is due, by rank;
+        1. for each binding, `queued` or `suspended` ones without a lease whose `ready_at` is due; the lowest ranks of all bindings first;
         2. those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
            `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due;
         3. those without a lease whose `care_at` is due, whatever their binding or status; an ended one keeps its status.
@@ -145,7 +148,8 @@ class Store(Protocol):
 
         `release` clears owner, expiry and `drain_leg`. Letters for others are numbered in the order given; a taken key, a recipient of
         another tenant and one that is gone, `completed` or `stopped` are dropped without a word; the others wake as an `Append` does.
-        A closing's key that is already in the own mailbox is `MailArrived`. Children that exist are left as they are.
+        A letter for itself meets the status that the commit gives it. A closing's key that is already in the own mailbox is `MailArrived`.
+        Children that exist are left as they are.
         """
         ...
 
@@ -164,8 +168,9 @@ class Store(Protocol):
         ...
 
     async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, ready now, every actor whose lease is `owner`'s and
-        that is not in `driving`. Returns their uids."""
+        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, every actor whose lease is `owner`'s and that is not
+        in `driving`: `queued` (an ended one keeps its status), ready now, and due for care, which the claim may have been for. Returns
+        their uids."""
         ...
 
     async def delete(self, uid: str) -> bool:

@@ -77,7 +77,8 @@ class Changes:
       Closings need it.
     - `mail_applied` is the position up to which mail is applied by this commit; those rows are stamped with the new revision, and those
       in `mail_ignored` as having had no use any more (R6a).
-    - `closings` are letters the actor puts into its own mailbox and applies at once: the service itself closes a wait (R19a).
+    - `closings` are letters the actor puts into its own mailbox and applies at once: the service itself closes a wait (R19a). They are
+      numbered right behind `mail_seen`, and `mail_applied` counts them in.
     - `mail_to` goes to other actors of the same tenant; `children` are created unless they exist.
     - `release` gives the lease back.
     """

@@ -1,0 +1,126 @@
+"""The data, its clock, and how an operation takes its turn."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from runward.core.kernel.actor import Envelope, Position, Scope
+from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Mail
+from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt
+from runward.ports.clock import Clock
+from runward.ports.directory import ApiKey, PublishedAgent, WorkerRow
+from runward.ports.store import Head
+
+T = TypeVar("T")
+
+
+class Faults:
+    """What happens around an operation; here nothing. Tests and the simulator override it, one object per simulated process.
+
+    `name` is the port method's. Waiting in `before` is a process that is paused before its write, raising `Unavailable` there a write that
+    never happened; raising it in `after` an answer that was lost.
+    """
+
+    async def before(self, name: str) -> None:
+        """Nothing has happened yet."""
+
+    async def after(self, name: str) -> None:
+        """It is done, and nobody was told."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Everything that belongs to one actor. Values are frozen: a change puts another one in their place."""
+
+    envelope: Envelope
+    frames: list[StoredFrame] = field(default_factory=list)
+    messages: dict[int, MessageRow] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    mail: list[Mail] = field(default_factory=list)
+    mail_seqs: dict[str, int] = field(default_factory=dict)
+    approvals: dict[str, tuple[ApprovalRow, ApprovalClosing | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedKey:
+    """What an idempotency key made. It outlives the actor."""
+
+    fingerprint: str
+    uid: str
+    public_id: str
+
+
+class MemoryDatabase:
+    """One database. Its time is the clock's, `epoch_ms` at the clock's zero."""
+
+    def __init__(self, clock: Clock, *, epoch_ms: int = 1_700_000_000_000) -> None:
+        self.clock = clock
+        self.actors: dict[str, Rows] = {}
+        self.public_ids: dict[tuple[str, str], str] = {}
+        self.keys: dict[tuple[Scope, str, str], RememberedKey] = {}
+        self.api_keys: dict[str, ApiKey] = {}
+        self.authentication: bool | None = None
+        self.agents: dict[tuple[str, str, str], PublishedAgent] = {}
+        self.workers: dict[str, WorkerRow] = {}
+        self._epoch_ms = epoch_ms
+        self._pending: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self._epoch_ms + int(self.clock.monotonic() * 1000)
+
+    def add(self, rows: Rows) -> None:
+        """Adds an actor."""
+        envelope = rows.envelope
+        self.actors[envelope.uid] = rows
+        self.public_ids[envelope.scope.tenant, envelope.public_id] = envelope.uid
+        self.put(envelope)
+
+    def put(self, envelope: Envelope) -> None:
+        """Writes an actor's envelope."""
+        self.actors[envelope.uid].envelope = envelope
+        if envelope.ready_at is None and envelope.care_at is None and envelope.lease_owner is None:
+            self._pending.pop(envelope.uid, None)
+        else:
+            self._pending[envelope.uid] = None
+
+    def remove(self, uid: str) -> None:
+        """Removes an actor, whole."""
+        envelope = self.actors.pop(uid).envelope
+        del self.public_ids[envelope.scope.tenant, envelope.public_id]
+        self._pending.pop(uid, None)
+
+    def pending(self) -> Iterator[Envelope]:
+        """The actors that somebody holds, or will have to take some time."""
+        return (self.actors[uid].envelope for uid in self._pending)
+
+    async def turn(self, faults: Faults, name: str, work: Callable[[], T]) -> T:
+        """Runs one operation: others get a turn before it and before its answer, and nobody one in between."""
+        await self.clock.sleep(0)
+        await faults.before(name)
+        with self._lock:  # heartbeats may live in a thread of their own
+            answer = work()
+        await faults.after(name)
+        await self.clock.sleep(0)
+        return answer
+
+
+def position_of(envelope: Envelope) -> Position:
+    return Position(revision=envelope.revision, last_seq=envelope.last_seq)
+
+
+def head_of(envelope: Envelope) -> Head:
+    return Head(
+        uid=envelope.uid,
+        status=envelope.status,
+        position=position_of(envelope),
+        leg=envelope.leg,
+        lease_owner=envelope.lease_owner,
+        mail_received=envelope.mail_received,
+        drain_leg=envelope.drain_leg,
+    )

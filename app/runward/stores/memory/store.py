@@ -1,0 +1,121 @@
+"""The writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from runward.core.errors import InvariantViolated
+from runward.core.kernel.actor import Position, Status
+from runward.core.kernel.commit import (
+    AppendAnswer,
+    Changes,
+    Claims,
+    CommitAnswer,
+    CreateAnswer,
+    Created,
+    CreatedIsGone,
+    IdempotencyKey,
+    KeyReused,
+    NewActor,
+    PublicIdTaken,
+    Replayed,
+    Stale,
+    Written,
+)
+from runward.core.kernel.frames import StoredFrame
+from runward.ports.store import Append, ClaimRequest, Head, Renewals
+from runward.stores.guards import check_new_actor, check_text
+from runward.stores.memory.claims import claim, disown
+from runward.stores.memory.commits import add_actor, append_frames, commit
+from runward.stores.memory.database import Faults, MemoryDatabase, RememberedKey, head_of
+from runward.stores.memory.mailbox import append_mail
+from runward.stores.memory.renewals import MemoryRenewals
+
+
+class MemoryStore:
+    """`ports.store.Store` as one process sees it."""
+
+    def __init__(self, database: MemoryDatabase, faults: Faults | None = None) -> None:
+        self._database = database
+        self._faults = faults or Faults()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+    async def now(self) -> int:
+        return await self._database.turn(self._faults, "now", self._database.now)
+
+    async def create(self, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
+        return await self._database.turn(self._faults, "create", lambda: _create(self._database, new, key))
+
+    async def claim(self, request: ClaimRequest) -> Claims:
+        return await self._database.turn(self._faults, "claim", lambda: claim(self._database, request))
+
+    async def commit(self, changes: Changes) -> CommitAnswer:
+        return await self._database.turn(self._faults, "commit", lambda: commit(self._database, changes))
+
+    async def append_frames(self, uid: str, follows: Position, frames: Sequence[StoredFrame]) -> Written | Stale:
+        return await self._database.turn(self._faults, "append_frames", lambda: append_frames(self._database, uid, follows, frames))
+
+    async def append_mail(self, append: Append) -> AppendAnswer:
+        return await self._database.turn(self._faults, "append_mail", lambda: append_mail(self._database, append))
+
+    async def ask_drain(self, uid: str) -> int | None:
+        return await self._database.turn(self._faults, "ask_drain", lambda: _ask_drain(self._database, uid))
+
+    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
+        return await self._database.turn(self._faults, "disown", lambda: disown(self._database, owner, frozenset(driving)))
+
+    async def delete(self, uid: str) -> bool:
+        return await self._database.turn(self._faults, "delete", lambda: _delete(self._database, uid))
+
+    async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
+        return await self._database.turn(self._faults, "heads", lambda: _heads(self._database, uids))
+
+    async def renewals(self) -> Renewals:
+        return await self._database.turn(self._faults, "renewals", lambda: MemoryRenewals(self._database, self._faults))
+
+
+def _create(database: MemoryDatabase, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
+    check_new_actor(new)
+    check_text(key)
+    slot = None if key is None else (key.scope, key.route, key.key)
+    if key is not None and slot in database.keys:
+        known = database.keys[slot]
+        if known.fingerprint != key.fingerprint:
+            return KeyReused()
+        return (
+            Replayed(uid=known.uid, public_id=known.public_id) if known.uid in database.actors else CreatedIsGone(public_id=known.public_id)
+        )
+    if (new.scope.tenant, new.public_id) in database.public_ids:
+        return PublicIdTaken()
+    if new.uid in database.actors:
+        raise InvariantViolated("a uid is never used twice")
+    add_actor(database, new, now=database.now())
+    if key is not None and slot is not None:
+        database.keys[slot] = RememberedKey(fingerprint=key.fingerprint, uid=new.uid, public_id=new.public_id)
+    return Created(uid=new.uid)
+
+
+def _ask_drain(database: MemoryDatabase, uid: str) -> int | None:
+    rows = database.actors.get(uid)
+    if rows is None or rows.envelope.status is not Status.RUNNING or rows.envelope.lease_owner is None:
+        return None
+    database.put(replace(rows.envelope, drain_leg=rows.envelope.leg))
+    return rows.envelope.leg
+
+
+def _delete(database: MemoryDatabase, uid: str) -> bool:
+    rows = database.actors.get(uid)
+    if rows is None or not rows.envelope.status.ended or rows.envelope.lease_owner is not None:
+        return False
+    database.remove(uid)
+    return True
+
+
+def _heads(database: MemoryDatabase, uids: Sequence[str]) -> dict[str, Head]:
+    return {uid: head_of(database.actors[uid].envelope) for uid in uids if uid in database.actors}
