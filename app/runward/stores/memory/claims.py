@@ -35,7 +35,6 @@ def disown(database: MemoryDatabase, owner: str, driving: Collection[str]) -> tu
             lease_until=None,
             drain_leg=None,
             ready_at=None if envelope.status.ended else now,
-            care_at=now,
         )
         database.put(given_back)
     return tuple(sorted(envelope.uid for envelope in lost))
@@ -94,7 +93,6 @@ def _taken(database: MemoryDatabase, envelope: Envelope, request: ClaimRequest, 
         started_at=now if envelope.started_at is None else envelope.started_at,
         drain_leg=None,
         ready_at=None,
-        care_at=None,
     )
     database.put(taken)
     return Claimed(envelope=taken, recovered=recovered)
