@@ -11,14 +11,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runward.ports.bus import Bus
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
 from runward.ports.store import Store
+from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
 
 TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
 """The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
@@ -84,3 +87,71 @@ class BusPair:
     there: Bus
     cut: Callable[[], Awaitable[None]] | None
     close: Callable[[], Awaitable[None]]
+
+
+class RealClock:
+    """The clock of tests that do not turn it."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class MemoryBackend(Backend):
+    """A database in memory."""
+
+    def __init__(self) -> None:
+        self.database = MemoryDatabase(RealClock())
+        self.store = MemoryStore(self.database)
+        self.reads = MemoryReads(self.database)
+        self.directory = MemoryDirectory(self.database)
+
+    async def new_store(self) -> Store:
+        return MemoryStore(self.database)
+
+    async def age(self, uid: str, ms: int) -> None:
+        envelope = self.database.actors[uid].envelope
+        times = {name: getattr(envelope, name) for name in ("lease_until", "ready_at", "care_at")}
+        self.database.put(replace(envelope, **{name: at - ms for name, at in times.items() if at is not None}))
+
+    async def set_format(self, uid: str, version: int) -> None:
+        self.database.put(replace(self.database.actors[uid].envelope, format=version))
+
+    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
+        rows = self.database.actors.get(uid)
+        if rows is None:
+            return []
+        return [
+            StoredApproval(
+                id=row.id,
+                uid=uid,
+                tenant=rows.envelope.scope.tenant,
+                status=closing.status if closing else "pending",
+                tool=row.tool,
+                created_at=row.created_at,
+                expires_at=row.expires_at,
+                data=row.data,
+                decided_at=closing.decided_at if closing else None,
+                decision=closing.decision if closing else None,
+            )
+            for row, closing in sorted(rows.approvals.values(), key=lambda pair: pair[0].id)
+        ]
+
+    async def rows(self) -> Mapping[str, int]:
+        actors = self.database.actors.values()
+        counts = {name: sum(len(getattr(rows, name)) for rows in actors) for name in TABLES[1:-1]}
+        return {"actors": len(actors), **counts, "idempotency_keys": len(self.database.keys)}
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+async def local_buses() -> BusPair:
+    """The bus of a single process."""
+    bus = LocalBus()
+
+    async def close() -> None: ...
+
+    return BusPair(here=bus, there=bus, cut=None, close=close)
