@@ -1,0 +1,118 @@
+"""Tools that run elsewhere: in the caller's own program, or behind a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from runward.agents.approvals import Approval, NeedsApproval, approval_of
+from runward.agents.tools import DEFAULT_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, AnyTool, EffectName, effect_of
+from runward.core.errors import DefinitionError
+from runward.core.runs.calls import Effect, OnUnknown, ToolTraits
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_URL = re.compile(r"https?://[^\s/]+(/\S*)?\Z")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientTool(AnyTool):
+    """A tool that the caller's own program runs: the run waits until a result for the call arrives.
+
+    `expires_seconds`: how long it waits, for good without; past it the model reads that nobody answered. A result is checked against
+    `output_schema`. Raises DefinitionError for values out of range. Example::
+
+        ClientTool(
+            name="pick_file",
+            description="Let the user pick a file.",
+            parameters={"type": "object", "properties": {"kind": {"type": "string"}}},
+        )
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(repr=False)
+    output_schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    expires_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        AnyTool.__post_init__(self)
+        if self.expires_seconds is not None and not self.expires_seconds > 0:
+            raise DefinitionError(f"Tool {self.name!r}: expires_seconds must be more than 0.")
+
+    @property
+    def kind(self) -> str:
+        return "client"
+
+    @property
+    def traits(self) -> ToolTraits:
+        return ToolTraits(name=self.name, description=self.description, parameters=self.parameters, effect=Effect.UNCLASSIFIED)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HttpTool(AnyTool):
+    """A tool behind a URL, without code. Arguments fill the `{…}` in the URL; the others become the query (GET, DELETE) or a JSON body.
+
+    `${NAME}` in `headers` is taken from the worker's environment. `effect`, `needs_approval`, `timeout_seconds`, `max_attempts` and
+    `on_unknown` are as for `tool`. Raises DefinitionError for values out of range, and for a placeholder in the URL that is not a required
+    parameter. Example::
+
+        HttpTool(
+            name="stock",
+            description="How many of an article are there?",
+            url="https://erp.internal/stock/{sku}",
+            parameters={"type": "object", "properties": {"sku": {"type": "string"}}, "required": ["sku"]},
+            headers={"Authorization": "Bearer ${ERP_TOKEN}"},
+            effect="read",
+        )
+    """
+
+    name: str
+    description: str
+    url: str
+    method: Method = "GET"
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    output_schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    effect: EffectName = "unclassified"
+    needs_approval: NeedsApproval | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_attempts: int = DEFAULT_ATTEMPTS
+    on_unknown: OnUnknown = "reconcile"
+
+    def __post_init__(self) -> None:
+        AnyTool.__post_init__(self)
+        of = f"Tool {self.name!r}"
+        if not _URL.match(self.url):
+            raise DefinitionError(f"{of}: url must begin with http:// or https:// and a host.")
+        if self.method not in get_args(Method):
+            raise DefinitionError(f"{of}: method must be one of {', '.join(get_args(Method))}.")
+        for placeholder in _PLACEHOLDER.findall(self.url):
+            if placeholder not in self.parameters.get("properties", {}) or placeholder not in self.parameters.get("required", ()):
+                raise DefinitionError(f"{of}: url needs `{placeholder}`, which is not a required parameter.")
+        headers: Any = self.headers
+        if not isinstance(headers, Mapping) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
+            raise DefinitionError(f"{of}: headers must be a mapping of texts.")
+
+    @property
+    def kind(self) -> str:
+        return "http"
+
+    @property
+    def approval(self) -> Approval | None:
+        return approval_of(self.needs_approval, Effect(self.effect))
+
+    @property
+    def traits(self) -> ToolTraits:
+        return ToolTraits(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            effect=effect_of(self.effect, f"Tool {self.name!r}"),
+            timeout_seconds=self.timeout_seconds,
+            max_attempts=self.max_attempts,
+            on_unknown=self.on_unknown,
+        )

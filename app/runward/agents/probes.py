@@ -1,0 +1,31 @@
+"""What a tool's `probe` answers: did the effect under this key happen?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The effect happened. `result` is recorded as what the tool returned; the call does not run again::
+
+    return Happened(f"refunded, receipt {found.id}")
+    """
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DidNotHappen:
+    """The effect did not happen and cannot happen any more: the call runs again under the same key."""
+
+
+@dataclass(frozen=True, slots=True)
+class CannotTell:
+    """Nobody knows: a person is asked, and reads `why`."""
+
+    why: str = ""
+
+
+ProbeAnswer = Happened | DidNotHappen | CannotTell
