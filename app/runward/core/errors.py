@@ -41,7 +41,7 @@ class RunwardError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with one item of a request: a JSON pointer to it, a stable code and a sentence. `recorded` shows what stands instead."""
+    """What is wrong with one item of a request: a JSON pointer, a stable code, a sentence. `recorded` shows what stands instead."""
 
     pointer: str
     code: str

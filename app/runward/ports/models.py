@@ -107,7 +107,15 @@ class ModelCallError(Exception):
     """
 
     def __init__(
-        self, kind: str, message: str, *, transient: bool, billed: bool, after_content: bool = False, retry_after: float | None = None, status: int | None = None
+        self,
+        kind: str,
+        message: str,
+        *,
+        transient: bool,
+        billed: bool,
+        after_content: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -135,3 +143,18 @@ class ModelClient(Protocol):
         ...
 
     async def call(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> ModelAnswer: ...
+
+
+class ModelClients(Protocol):
+    """All models a process can call."""
+
+    def client(self, model: Any) -> ModelClient:
+        """The client of a model: `provider:model`, a scripted model, or an object that is a client already. Cheap: clients are kept.
+
+        Raises DefinitionError for what is none of these.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Lets every connection go."""
+        ...

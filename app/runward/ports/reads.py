@@ -86,7 +86,9 @@ class Reads(Protocol):
         """Messages with a seq above `after`, ascending."""
         ...
 
-    async def receipts(self, uid: str, *, step: int | None = None, after: tuple[int, int] = (0, 0), limit: int | None = None) -> Sequence[Receipt]:
+    async def receipts(
+        self, uid: str, *, step: int | None = None, after: tuple[int, int] = (0, 0), limit: int | None = None
+    ) -> Sequence[Receipt]:
         """Receipts in the model's order, that is by `(step, position)`, behind `after`; only those of one step when `step` is given."""
         ...
 

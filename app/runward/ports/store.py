@@ -138,8 +138,8 @@ class Store(Protocol):
         3. those without a lease whose `care_at` is due, whatever their binding or status; an ended one keeps its status.
 
         A taken one gets: owner, `lease_until` = now + ttl, leg + 1, revision + 1, status `running` (an ended one keeps its own),
-        `started_at` when it had none, no `drain_leg`, no `ready_at`; a lease that had run out counts one recovery more. `care_at` stays until
-        a commit gives the lease back: care that is due must not be lost with the leg that took it (I-17).
+        `started_at` when it had none, no `drain_leg`, no `ready_at`; a lease that had run out counts one recovery more. `care_at`
+        stays until a commit gives the lease back: care that is due must not be lost with the leg that took it (I-17).
         A claim is unique per acquisition: no two claims ever return the same leg of an actor (I-14). Kinds of actor never matter here.
         """
         ...

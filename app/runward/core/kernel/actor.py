@@ -53,10 +53,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """One row of `actors`: the actor's identity, its place in its life, and its lease. Times are milliseconds since 1970 on the store's clock.
+    """One row of `actors`: the actor's identity, its place in its life, and its lease. Times are store time in milliseconds since 1970.
 
-    `state` is the kind's own state as stored text. `binding` is the fingerprint of what code must provide to drive it. `waiting_on` is a bit
-    set that the kind defines. `context` is opaque to the kernel and may be encrypted. `metadata` is a JSON object as text.
+    `state` is the kind's own state as stored text. `binding` is the fingerprint of what code must provide to drive it. `waiting_on` is
+    a bit set that the kind defines. `context` is opaque to the kernel and may be encrypted. `metadata` is a JSON object as text.
     """
 
     uid: str

@@ -33,7 +33,7 @@ class Face:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """What makes a repeated request the same request (R42): `route` and the scope confine `key`, `fingerprint` is the digest of the body."""
+    """What makes a repeated request the same request (R42): `route` and the scope confine `key`, `fingerprint` digests the body."""
 
     scope: Scope
     route: str

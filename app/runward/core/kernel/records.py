@@ -1,10 +1,9 @@
-"""Rows that belong to an actor beside its envelope: messages, receipts, approvals. All text in them is stored and returned byte for byte."""
+"""Rows that belong to an actor beside its envelope: messages, receipts, approvals. All text comes back byte for byte."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
 
 
 class Stage(StrEnum):

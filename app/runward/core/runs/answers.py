@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
+from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
 from runward.core.runs import frames, turns
 from runward.core.runs.calls import CUT_OFF, Call, CallStage, Effect, Result, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import AnswerReceived, ModelBrokenOff, ModelFailed
+from runward.core.runs.facts import AnswerReceived, CallAsked, ModelBrokenOff, ModelFailed
 from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
-from runward.core.ids import call_id
 
 Applied = tuple[RunState, Emitted]
 
@@ -48,7 +48,7 @@ def taken_over(run: RunState) -> Applied:
 def received(run: RunState, fact: AnswerReceived) -> Applied:
     """A whole answer: it is stored, and its calls, if they may run, become the turn in hand."""
     _check(run, fact.step, fact.attempt)
-    asked = [_call(run, index, call.provider_id, call.tool_name, call.arguments) for index, call in enumerate(fact.calls, 1)]
+    asked = [_call(run, index, call) for index, call in enumerate(fact.calls, 1)]
     message = _message(run, fact, asked)
     usage = replace(fact.usage, model_calls=1)
     run = replace(
@@ -67,7 +67,9 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
     if stopped is None and asked:
         return replace(run, turn=tuple(asked)), said
     if asked:
-        answer = turns.result_message(run, [replace(call, result=Result(output=CUT_OFF, is_error=True, outcome="cancelled")) for call in asked])
+        answer = turns.result_message(
+            run, [replace(call, result=Result(output=CUT_OFF, is_error=True, outcome="cancelled")) for call in asked]
+        )
         run, said = replace(run, messages=answer.seq), said + Emitted(messages=(answer,))
     run, finished = turns.step_finished(run)
     ending = Ending(status=Status.COMPLETED) if stopped is None else Ending(status=Status.STOPPED, reason=stopped)
@@ -116,12 +118,13 @@ def _started(run: RunState) -> Emitted:
     return Emitted(frames=(frames.start_step(run.step, run.attempt, run.phase, run.agent, run.model),))
 
 
-def _call(run: RunState, index: int, provider_id: str, name: str, arguments: str) -> Call:
+def _call(run: RunState, index: int, asked: CallAsked) -> Call:
     return Call(
         id=call_id(run.step, index),
-        provider_id=provider_id,
-        name=name,
-        arguments=arguments,
+        provider_id=asked.provider_id,
+        name=asked.tool_name,
+        arguments=asked.arguments,
+        offered=asked.offered,
         effect=Effect.UNCLASSIFIED,
         stage=CallStage.PROPOSED,
     )

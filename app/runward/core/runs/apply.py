@@ -15,6 +15,7 @@ from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Broke,
+    CheckpointSaved,
     CloseTurn,
     DrainAsked,
     End,
@@ -41,7 +42,7 @@ Applied = tuple[RunState, Emitted]
 _ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED, Status.FAILED: RunEvent.FAILED}
 
 
-def apply(run: RunState, fact: Fact) -> Applied:
+def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per fact
     """The run after a fact, and what that leaves to be written. Raises InvariantViolated for what cannot happen to it (R49)."""
     match fact:
         case LegStarted():
@@ -72,6 +73,8 @@ def apply(run: RunState, fact: Fact) -> Applied:
             return turns.marked(run, fact)
         case AttemptEnded():
             return turns.attempt_ended(run, fact)
+        case CheckpointSaved():
+            return turns.checkpoint_saved(run, fact)
         case Projected():
             return turns.projected(run, fact)
         case CloseTurn():

@@ -140,10 +140,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One tool call of the turn in hand. `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt
-    keeps it. `raw` and `result` live on the receipt and are only carried along in memory. Times are store time in milliseconds.
+    """One tool call of the turn in hand.
 
-    `attempt` counts starts, `failures` the attempts that failed by themselves. `leg` is the leg that marked it `executing`.
+    - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it.
+    - `offered`: the model was shown this tool when it asked.
+    - `attempt` counts starts, `failures` the attempts that failed by themselves; `leg` is the leg that marked it `executing`. `ran`: the
+      tool was called.
+    - `raw`, `result` and `checkpoint` live on the receipt and are only carried along in memory.
+
+    Times are store time in milliseconds.
     """
 
     id: str
@@ -152,6 +157,7 @@ class Call:
     arguments: str
     effect: Effect
     stage: CallStage
+    offered: bool = True
     timeout_seconds: float = 60
     max_attempts: int = 3
     on_unknown: OnUnknown = "reconcile"
@@ -166,6 +172,7 @@ class Call:
     ran: bool = False
     raw: Any = None
     result: Result | None = None
+    checkpoint: str | None = None
 
     @property
     def step(self) -> int:
@@ -198,12 +205,8 @@ class UnknownEffect:
 # -- what the model reads ------------------------------------------------------------------------------------------------
 
 UNEXPECTED = "The tool failed unexpectedly."
-UNCERTAIN = (
-    "The tool failed unexpectedly. Its effect may have happened all the same: do not repeat this call unless the user asks for it."
-)
-UNKNOWN_TO_MODEL = (
-    "The outcome of this call is unknown: it may or may not have happened. Do not repeat it unless the user asks for it."
-)
+UNCERTAIN = "The tool failed unexpectedly. Its effect may have happened all the same: do not repeat this call unless the user asks for it."
+UNKNOWN_TO_MODEL = "The outcome of this call is unknown: it may or may not have happened. Do not repeat it unless the user asks for it."
 TIMED_OUT = "The tool did not answer in time."
 CANCELLED = "The call was cancelled."
 NOT_STARTED = "The call was not started."

@@ -14,9 +14,7 @@ _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
 
 def encode(run: RunState) -> str:
     """The state as JSON text. Left out: defaults, the leg's own fields, and what the receipts keep."""
-    stored = replace(
-        run, turn=tuple(_bare(call) for call in run.turn), leg=0, worker="", caretaker=False, draining=False, hurried=False
-    )
+    stored = replace(run, turn=tuple(_bare(call) for call in run.turn), leg=0, worker="", caretaker=False, draining=False, hurried=False)
     return _STATE.dump_json(stored, exclude_defaults=True).decode()
 
 
@@ -26,4 +24,6 @@ def decode(text: str) -> RunState:
 
 
 def _bare(call: Call) -> Call:
-    return call if call.raw is None and call.result is None else replace(call, raw=None, result=None)
+    if call.raw is None and call.result is None and call.checkpoint is None:
+        return call
+    return replace(call, raw=None, result=None, checkpoint=None)

@@ -11,12 +11,16 @@ from runward.core.messages import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitted:
-    """Frames in order, messages for the transcript, receipts by their newest row, and the mail that had no use any more."""
+    """Frames in order, messages for the transcript, receipts by their newest row, and the mail that had no use any more.
+
+    `before_message` counts the frames up to the newest message: what they say is in the transcript.
+    """
 
     frames: tuple[Frame, ...] = ()
     messages: tuple[Message, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     ignored: tuple[int, ...] = ()
+    before_message: int = 0
 
     def __add__(self, other: Emitted) -> Emitted:
         return Emitted(
@@ -24,7 +28,15 @@ class Emitted:
             messages=self.messages + other.messages,
             receipts=self.receipts + other.receipts,
             ignored=self.ignored + other.ignored,
+            before_message=len(self.frames) + other.before_message if other.messages else self.before_message,
         )
+
+    def __bool__(self) -> bool:
+        return bool(self.frames or self.messages or self.receipts or self.ignored)
+
+    @property
+    def only_frames(self) -> bool:
+        return not (self.messages or self.receipts or self.ignored)
 
 
 NOTHING = Emitted()

@@ -62,11 +62,12 @@ class ModelChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAsked:
-    """A call in a model's answer: what the model wrote, unchecked."""
+    """A call in a model's answer: what the model wrote, unchecked. `offered`: a tool of this name was among those it was shown."""
 
     provider_id: str
     tool_name: str
     arguments: str
+    offered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ class Screened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """An attempt of a call is over. `result` goes with RETURNED, TOOL_ERROR and BAD_RESULT; `raw` with RETURNED where a projection follows."""
+    """An attempt of a call is over. `result` goes with RETURNED, TOOL_ERROR and BAD_RESULT; `raw` with RETURNED if a projection follows."""
 
     at: int
     call_id: str
@@ -138,6 +139,16 @@ class AttemptEnded:
     how: How
     result: Result | None = None
     raw: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """A tool wants a text kept for later attempts of its call."""
+
+    at: int
+    call_id: str
+    attempt: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +228,7 @@ Happening = (
     | ModelBrokenOff
     | Screened
     | AttemptEnded
+    | CheckpointSaved
     | Projected
     | Broke
 )

@@ -17,7 +17,8 @@ class Limits:
     - `timeout_seconds`: time the run is worked on, over all legs; the queue and waits for people do not count.
     - `expires_seconds`: its whole life, from its creation. Both end it `stopped: deadline` (R35a).
     - `max_total_tokens`, `max_cost_usd` (a decimal string): what it may spend.
-    - `model_timeout_seconds`: one model call, whole; `first_event_timeout_seconds` until its first piece, `chunk_timeout_seconds` between two.
+    - `model_timeout_seconds`: one model call, whole; `first_event_timeout_seconds`: until its first piece; `chunk_timeout_seconds`: between
+      two pieces.
     - `max_parallel_tools`: calls of one turn that run at once.
     - `model_retries`: how often one model call is asked again after a transient failure before its first content.
 

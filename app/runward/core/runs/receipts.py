@@ -25,6 +25,7 @@ def receipt_of(call: Call, arguments: str) -> Receipt:
         "failures": call.failures,
         "provider_id": call.provider_id,
         "effect_certain": result.effect_certain if result else call.stage is not CallStage.UNKNOWN,
+        "checkpoint": call.checkpoint,
         "files": list(result.files) if result and result.files else None,
     }
     return Receipt(
@@ -48,7 +49,7 @@ def receipt_of(call: Call, arguments: str) -> Receipt:
 
 
 def with_results(run: RunState, receipts: Sequence[Receipt]) -> RunState:
-    """The run with what its stored state leaves to the receipts: raw results and outcomes of the turn in hand."""
+    """The run with what its stored state leaves to the receipts: raw results, outcomes and checkpoints of the turn in hand."""
     by_id = {receipt.tool_call_id: receipt for receipt in receipts}
     return replace(run, turn=tuple(_filled(call, by_id[call.id]) if call.id in by_id else call for call in run.turn))
 
@@ -60,9 +61,10 @@ def to_text(value: Any) -> str:
 
 def _filled(call: Call, receipt: Receipt) -> Call:
     raw = None if receipt.raw is None else json.loads(receipt.raw)
-    if receipt.output is None:
-        return replace(call, raw=raw)
     detail = json.loads(receipt.detail)
+    call = replace(call, raw=raw, checkpoint=detail.get("checkpoint"))
+    if receipt.output is None:
+        return call
     result = Result(
         output=json.loads(receipt.output),
         is_error=receipt.is_error,
@@ -70,7 +72,7 @@ def _filled(call: Call, receipt: Receipt) -> Call:
         effect_certain=detail["effect_certain"],
         files=tuple(detail.get("files", ())),
     )
-    return replace(call, raw=raw, result=result)
+    return replace(call, result=result)
 
 
 def _stage(call: Call) -> Stage:

@@ -57,7 +57,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A model call that may be under way, durable before it starts (R33). `leg` 0 is the one made at creation: the first leg's own (R32)."""
+    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32)."""
 
     step: int
     attempt: int

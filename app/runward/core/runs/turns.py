@@ -26,7 +26,7 @@ from runward.core.runs.calls import (
     parse_arguments,
 )
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import AttemptEnded, CloseTurn, Mark, Projected, Screened, Screening
+from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
 from runward.core.runs.receipts import receipt_of
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
@@ -122,6 +122,15 @@ def lost(run: RunState, at: int) -> Applied:
             run, emitted = attempt_ended(run, AttemptEnded(at=at, call_id=call.id, attempt=call.attempt, how=How.LOST))
             said += emitted
     return run, said
+
+
+def checkpoint_saved(run: RunState, fact: CheckpointSaved) -> Applied:
+    """A text for later attempts, kept on the receipt. One that comes after its attempt is over is too late, and dropped."""
+    call = next((call for call in run.turn if call.id == fact.call_id), None)
+    if call is None or call.stage is not CallStage.EXECUTING or call.attempt != fact.attempt:
+        return run, NOTHING
+    call = replace(call, checkpoint=fact.text)
+    return _with(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
 
 
 def projected(run: RunState, fact: Projected) -> Applied:
@@ -237,4 +246,3 @@ def _given(fact: AttemptEnded) -> Result:
 
 def _with(run: RunState, call: Call) -> RunState:
     return replace(run, turn=tuple(call if other.id == call.id else other for other in run.turn))
-

@@ -1,0 +1,74 @@
+"""What a leg has going on: one task per activity, each of which reports a fact when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from runward.core.runs.decide import Activity
+from runward.core.runs.facts import Happening
+from runward.ports.clock import Clock
+
+
+class Running(Protocol):
+    """An activity under way."""
+
+    async def outcome(self) -> Happening:
+        """Does it, and says what happened. Raises nothing but CancelledError, which means: nobody wants to know any more."""
+        ...
+
+    def stop(self) -> None:
+        """Asks it to end soon; its outcome says how far it came."""
+        ...
+
+
+class Activities:
+    """Starts and stops activities by their description; two equal descriptions are the same activity."""
+
+    def __init__(self, clock: Clock, report: Callable[[Happening], None]) -> None:
+        self._clock = clock
+        self._report = report
+        self._running: dict[Activity, tuple[Running, asyncio.Task[None]]] = {}
+
+    def __contains__(self, activity: Activity) -> bool:
+        return activity in self._running
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, activity: Activity, running: Running) -> None:
+        """Starts it; the caller made sure that it is not running."""
+        task = asyncio.ensure_future(self._run(activity, running))
+        self._running[activity] = (running, task)
+
+    def stop(self, activity: Activity) -> bool:
+        """Asks it to stop. False when it is not running."""
+        if activity not in self._running:
+            return False
+        self._running[activity][0].stop()
+        return True
+
+    async def moment(self, activities: Iterable[Activity], seconds: float) -> None:
+        """Waits until all of these are over, so many seconds at most."""
+        waiting = {self._running[activity][1] for activity in activities if activity in self._running}
+        patience = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            while waiting and not patience.done():
+                await asyncio.wait((*waiting, patience), return_when=asyncio.FIRST_COMPLETED)
+                waiting = {task for task in waiting if not task.done()}
+        finally:
+            patience.cancel()
+
+    async def abort(self) -> None:
+        """Cancels everything and returns once it is over. Nothing is reported any more."""
+        tasks = [task for _, task in self._running.values()]
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, activity: Activity, running: Running) -> None:
+        fact = await running.outcome()
+        if self._running.pop(activity, None) is not None:
+            self._report(fact)

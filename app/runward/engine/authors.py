@@ -1,0 +1,24 @@
+"""Calling what authors wrote: instructions, model functions, predicates. Sync or async; whatever they raise stays inside."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class AuthorFailed(Exception):
+    """A function of the agent raised. `what` names it; the cause is for the log, its text is shown to nobody."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+async def call_author(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function, awaits what it returns if need be. Raises AuthorFailed."""
+    try:
+        value = function(*arguments)
+        return await value if inspect.isawaitable(value) else value
+    except Exception as error:
+        raise AuthorFailed(what) from error

@@ -1,0 +1,48 @@
+"""Who calls, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from runward.core.errors import NotPermitted
+from runward.core.kernel.actor import Scope
+
+DEFAULT_TENANT = "default"
+
+
+class Permission(StrEnum):
+    """What a key allows. `ops` includes nothing else; give a key every permission it needs."""
+
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    APPROVALS_DECIDE = "approvals:decide"
+    OPS = "ops"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The caller of a command or query. `name` is recorded as the principal: a key's id, or `local`.
+
+    `scope` confines everything the caller reads and writes. An operator sees every tenant: `reads` is None then, unless narrowed.
+    """
+
+    name: str
+    scope: Scope
+    permissions: frozenset[Permission]
+    operator: bool = False
+    narrowed: bool = False
+
+    @property
+    def reads(self) -> Scope | None:
+        """The scope of this caller's queries; None means every tenant."""
+        return None if self.operator and not self.narrowed else self.scope
+
+    def require(self, permission: Permission) -> None:
+        """Raises NotPermitted."""
+        if permission not in self.permissions:
+            raise NotPermitted(f"This key lacks the permission {permission}.")
+
+
+LOCAL = Caller(name="local", scope=Scope(tenant=DEFAULT_TENANT), permissions=frozenset(Permission))
+"""Everybody, as long as no key was ever made: the service is bound to loopback only then."""

@@ -1,0 +1,209 @@
+"""What a caller may ask: check, then create or append mail. HTTP, the command line and every later wire call this and nothing else.
+
+Everything accepted is durable when a method returns. Every error is a `Refused` with a stable code, and nothing was stored; or
+`Unavailable`, and repeating the request is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Throttled
+from runward.core.ids import canonical_json
+from runward.core.kernel.actor import FORMAT, Envelope, Scope
+from runward.core.kernel.commit import (
+    Appended,
+    Created,
+    CreatedIsGone,
+    HasEnded,
+    IdempotencyKey,
+    InboxFull,
+    KeyReused,
+    KeyTaken,
+    NewActor,
+    PublicIdTaken,
+    Replayed,
+)
+from runward.core.kernel.mail import Letter, MailKind, cancel_key
+from runward.core.messages import Message
+from runward.core.runs import codec
+from runward.core.runs.begin import begin
+from runward.core.runs.decide import next_due
+from runward.core.runs.limits import TighterLimits
+from runward.core.runs.state import KIND
+from runward.core.runs.view import task_outcome
+from runward.engine.callers import Caller, Permission
+from runward.engine.catalog import Catalog, Listed
+from runward.engine.contexts import brought_text
+from runward.engine.encoding import message_row, stored_frame
+from runward.engine.sealing import Seal
+from runward.engine.services import Services
+from runward.ports.bus import Hint, Topic
+from runward.ports.store import Append
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatable:
+    """What makes a repeated request the same request (R42): the caller's key and the digest of the canonical body as it was sent."""
+
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run to be created, as asked for. `start_at` is in milliseconds on the store's clock; None and the past mean now."""
+
+    agent: str
+    messages: Sequence[Message]
+    agent_version: str | None = None
+    run_id: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+    context: Mapping[str, Any] | None = None
+    tool_context: Mapping[str, Mapping[str, Any]] | None = None
+    limits: TighterLimits = field(default_factory=TighterLimits)
+    priority: int = 0
+    start_at: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCreated:
+    """The run exists. `replayed`: it did before, made by the same key and body."""
+
+    row: Envelope
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAnswer:
+    """`accepted`: the run will end `cancelled`, whatever happens. Else it had ended already (R37)."""
+
+    row: Envelope
+    accepted: bool
+
+
+class Commands:
+    """The writes of the service."""
+
+    def __init__(self, services: Services, catalog: Catalog, seal: Seal) -> None:
+        self._services = services
+        self._catalog = catalog
+        self._seal = seal
+
+    async def create_run(self, caller: Caller, new: NewRun, repeatable: Repeatable | None = None) -> RunCreated:
+        """Creates a run (R42). A key that is known is looked at before anything else that could be wrong with the request's run id."""
+        caller.require(Permission.RUNS_WRITE)
+        scope = caller.scope.narrowed(user=new.user, namespace=new.namespace)
+        if scope is None:
+            raise NotPermitted("This key's scope does not include the scope asked for.")
+        listed = await self._catalog.find(new.agent, new.agent_version)
+        if listed is None:
+            version = "" if new.agent_version is None else f" in version {new.agent_version!r}"
+            raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
+        self._catalog.check_context(listed, new.context)
+        _check_tools(listed, new.tool_context or {})
+        key = None
+        if repeatable is not None:
+            key = IdempotencyKey(scope=caller.scope, route="POST /runs", key=repeatable.key, fingerprint=repeatable.fingerprint)
+        actor = self._actor(new, scope, listed)
+        match await self._services.store.create(actor, key):
+            case Created():
+                self._services.bus.publish((Hint(Topic.READY, actor.uid),))
+                return RunCreated(row=await self._got(actor.uid), replayed=False)
+            case Replayed(uid=uid):
+                return RunCreated(row=await self._got(uid), replayed=True)
+            case KeyReused():
+                message = "This Idempotency-Key was used for another request. Use a new key for a new request."
+                raise Invalid(message, code="idempotency_key_reused")
+            case CreatedIsGone(public_id=public_id):
+                message = f"The run {public_id!r} that this Idempotency-Key made was deleted. Use a new key for a new run."
+                raise Conflict(message, code="run_deleted")
+            case PublicIdTaken():
+                raise Conflict(f"There is a run {new.run_id!r} already. Choose another run_id, or leave it out.", code="run_exists")
+
+    async def cancel_run(self, caller: Caller, run_id: str, reason: str | None) -> CancelAnswer:
+        """Accepts a cancel: it outranks whatever its holder is about to do, and survives it (R37). Idempotent."""
+        caller.require(Permission.RUNS_WRITE)
+        row = await self._found(caller, run_id)
+        data = canonical_json({"reason": reason} if reason is not None else {})
+        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=canonical_json({"by": caller.name}))
+        match await self._services.store.append_mail(Append(uid=row.uid, letters=(letter,), care=True, marks_cancel=True)):
+            case Appended():
+                self._services.bus.publish((Hint(Topic.MAIL, row.uid), Hint(Topic.READY, row.uid)))
+                return CancelAnswer(row=await self._got(row.uid), accepted=True)
+            case KeyTaken():
+                row = await self._got(row.uid)
+                return CancelAnswer(row=row, accepted=not row.status.ended or row.stop_reason == "cancelled")
+            case HasEnded():
+                return CancelAnswer(row=await self._got(row.uid), accepted=False)
+            case InboxFull():
+                raise Throttled("The run's inbox is full. Try again once it has worked through it.")
+            case _:
+                raise _no_such_run()
+
+    async def delete_run(self, caller: Caller, run_id: str) -> None:
+        """Deletes an ended run, whole. Its idempotency key goes on naming it (R42)."""
+        caller.require(Permission.RUNS_WRITE)
+        row = await self._found(caller, run_id)
+        if not await self._services.store.delete(row.uid):
+            if await self._services.reads.get(row.uid) is None:
+                raise _no_such_run()
+            raise Conflict("Only a run that has ended, and that nobody works on, can be deleted. Cancel it first.", code="run_not_ended")
+
+    # -- parts -------------------------------------------------------------------------------------------------------------
+
+    def _actor(self, new: NewRun, scope: Scope, listed: Listed) -> NewActor:
+        uid = self._services.chance.uid()
+        now = self._services.time.now()
+        run_id = new.run_id or uid
+        limits = listed.limits.tightened(new.limits)
+        run, said = begin(uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages)
+        brought = brought_text(new.context, new.tool_context)
+        return NewActor(
+            uid=uid,
+            kind=KIND,
+            format=FORMAT,
+            public_id=run_id,
+            scope=scope,
+            ready_at=new.start_at if new.start_at is not None and new.start_at > now else None,
+            care_at=next_due(run),
+            priority=new.priority,
+            binding=listed.fingerprint,
+            agent=listed.name,
+            agent_version=listed.version,
+            session_id=None,
+            parent_uid=None,
+            task_outcome=task_outcome(run),
+            metadata=canonical_json(dict(new.metadata)),
+            context=None if brought is None else self._seal.seal(brought),
+            state=codec.encode(run),
+            created_at=now,
+            frames=tuple(stored_frame(frame, seq=seq, run_id=run_id, at=now) for seq, frame in enumerate(said.frames, 1)),
+            messages=tuple(message_row(message) for message in said.messages),
+        )
+
+    async def _found(self, caller: Caller, run_id: str) -> Envelope:
+        row = await self._services.reads.find(KIND, caller.reads, run_id)
+        if row is None:
+            raise _no_such_run()
+        return row
+
+    async def _got(self, uid: str) -> Envelope:
+        row = await self._services.reads.get(uid)
+        if row is None:
+            raise NotFound("The run was deleted meanwhile.")
+        return row
+
+
+def _check_tools(listed: Listed, named: Mapping[str, Any]) -> None:
+    for name in named:
+        if name not in listed.tools:
+            raise Invalid(f"The agent {listed.name!r} has no tool {name!r}.", code="unknown_tool")
+
+
+def _no_such_run() -> NotFound:
+    return NotFound("There is no such run.")

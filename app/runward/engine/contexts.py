@@ -1,0 +1,112 @@
+"""What author code is told about its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runward.agents.contexts import CallHost, RunContext, RunHost, ToolContext
+from runward.core.errors import RunwardError
+from runward.core.ids import idempotency_key
+from runward.core.kernel.actor import Envelope
+from runward.core.messages import Message
+from runward.core.runs.calls import Call
+from runward.core.runs.decide import next_due
+from runward.core.runs.state import RunState
+from runward.engine.deployment import Deployed
+from runward.engine.sealing import Seal
+
+
+class BadContext(RunwardError):
+    """The run's stored context does not fit the agent's model."""
+
+    default_code = "invalid_context"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What the request brought for author code only: never shown, never sent to a model (R17c)."""
+
+    context: Any
+    tool_context: Mapping[str, Mapping[str, Any]]
+
+
+def brought_text(context: Mapping[str, Any] | None, tool_context: Mapping[str, Mapping[str, Any]] | None) -> str | None:
+    """Both as they are stored, before sealing; None when there is nothing to store."""
+    if context is None and not tool_context:
+        return None
+    return json.dumps({"context": context, "tool_context": tool_context or {}}, ensure_ascii=False, separators=(",", ":"))
+
+
+class Contexts:
+    """Makes the contexts of one run. Opened and validated once, on first use."""
+
+    def __init__(self, row: Envelope, deployed: Deployed, seal: Seal, host: RunHost) -> None:
+        self._row = row
+        self._deployed = deployed
+        self._seal = seal
+        self._host = host
+        self._brought: Brought | None = None
+
+    def of_run(self, run: RunState, messages: Sequence[Message]) -> RunContext[Any, Any]:
+        """Raises Unsealable and BadContext."""
+        row = self._row
+        return RunContext(
+            run_id=row.public_id,
+            agent=row.agent,
+            agent_version=row.agent_version,
+            scope=row.scope,
+            step=run.step,
+            resources=self._deployed.resources,
+            context=self._opened().context,
+            messages=messages,
+            deadline=_deadline(run),
+            host=self._host,
+        )
+
+    def of_call(self, run: RunState, call: Call, messages: Sequence[Message], host: CallHost) -> ToolContext[Any, Any]:
+        """Raises Unsealable and BadContext."""
+        row = self._row
+        brought = self._opened()
+        return ToolContext(
+            run_id=row.public_id,
+            agent=row.agent,
+            agent_version=row.agent_version,
+            scope=row.scope,
+            step=call.step,
+            resources=self._deployed.resources,
+            context=brought.context,
+            messages=messages,
+            deadline=_deadline(run),
+            tool_call_id=call.id,
+            attempt=call.attempt,
+            idempotency_key=idempotency_key(row.uid, call.id),
+            tool_context=brought.tool_context.get(call.name),
+            host=host,
+        )
+
+    def _opened(self) -> Brought:
+        if self._brought is None:
+            stored = {} if self._row.context is None else json.loads(self._seal.open(self._row.context))
+            context, model = stored.get("context"), self._deployed.agent.context
+            self._brought = Brought(context=_validated(context, model), tool_context=stored.get("tool_context", {}))
+        return self._brought
+
+
+def _validated(context: Any, model: type[BaseModel] | None) -> Any:
+    if model is None:
+        return context
+    try:
+        return model.model_validate({} if context is None else context)
+    except ValidationError:
+        raise BadContext("The run's context does not fit the agent's context model.") from None
+
+
+def _deadline(run: RunState) -> datetime | None:
+    due = next_due(run)
+    return None if due is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=due)

@@ -1,0 +1,371 @@
+"""A leg: one worker driving one run, from taking its lease to giving it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from runward.core.kernel.actor import Envelope, Position, Status
+from runward.core.kernel.commit import Changes, Claimed, Written
+from runward.core.kernel.frames import StoredFrame
+from runward.core.runs import codec
+from runward.core.runs.apply import apply
+from runward.core.runs.calls import CallStage, How
+from runward.core.runs.decide import Activity, CallModel, ChooseModel, Decision, LegOver, RunCall, Screen, Work, decide, next_due
+from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.face import face_of
+from runward.core.runs.facts import (
+    AttemptEnded,
+    CheckpointSaved,
+    DrainAsked,
+    Happening,
+    LegStarted,
+    MailCame,
+    Mark,
+    ModelBrokenOff,
+    TimeCame,
+)
+from runward.core.runs.receipts import with_results
+from runward.core.runs.state import RunState
+from runward.engine.activities import Activities
+from runward.engine.encoding import message_row
+from runward.engine.hold import Hold, LeaseLost
+from runward.engine.journal import Journal
+from runward.engine.patience import patiently
+from runward.engine.performer import Performer
+from runward.engine.services import Services
+from runward.engine.timing import Timer
+from runward.ports.store import Head
+
+GATHER_SECONDS = 0.002
+"""Calls that end within so long of each other share a commit."""
+SCREEN_SECONDS = 0.005
+"""How long a commit waits for what needs no commit first."""
+T = TypeVar("T")
+
+NEEDS_NOTHING_DURABLE = (Screen, ChooseModel)
+"""Activities without an effect: they may start before what led to them is durable."""
+
+
+class Subscribers(Protocol):
+    """Who hears of what a leg made durable, in this process and, by a hint, in others."""
+
+    def journaled(self, uid: str, frames: Sequence[StoredFrame]) -> None: ...
+
+
+class Leg:
+    """Drives one run: folds facts into its state, makes each change durable, and keeps going on what `decide` wants (docs/concepts.md)."""
+
+    def __init__(
+        self,
+        *,
+        claimed: Claimed,
+        performer: Performer | None,
+        worker: str,
+        max_recoveries: int,
+        hold: Hold,
+        services: Services,
+        subscribers: Subscribers,
+    ) -> None:
+        self._claimed = claimed
+        self._row: Envelope = claimed.envelope
+        self._performer = performer
+        self._worker = worker
+        self._max_recoveries = max_recoveries
+        self._services = services
+        self._subscribers = subscribers
+        self.hold = hold
+        self._facts: deque[Happening] = deque()
+        self._kept: list[tuple[CheckpointSaved, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._activities = Activities(services.clock, self._report)
+        self._timer = Timer(services.clock, self._time_came)
+        self._news = False
+        self._asked_to_drain = False
+        self._mail_applied = self._row.mail_applied
+        self._emitted: Emitted = NOTHING
+        self._run = RunState(uid=self._row.uid, agent=self._row.agent, created_at=self._row.created_at)
+        self.journal = Journal(
+            store=services.store,
+            clock=services.clock,
+            time=services.time,
+            hold=hold,
+            uid=self._row.uid,
+            run_id=self._row.public_id,
+            leg=self._row.leg,
+            position=Position(revision=self._row.revision, last_seq=self._row.last_seq),
+            listener=self,
+        )
+
+    @property
+    def uid(self) -> str:
+        return self._row.uid
+
+    @property
+    def run(self) -> RunState:
+        """The run as it stands: part of `performer.Driver`."""
+        return self._run
+
+    @property
+    def recoveries(self) -> int:
+        return self._row.recoveries
+
+    @property
+    def status(self) -> Status:
+        """The run's status as this leg last made it durable."""
+        return self._run.status
+
+    # -- what others tell the leg ------------------------------------------------------------------------------------------
+
+    def heard(self, head: Head) -> None:
+        """Where the store says the run stands: there may be mail, or somebody asks for a drain, or it is somebody else's by now."""
+        if head.leg != self._row.leg:
+            self.lose()
+        else:
+            self._noticed(head.mail_received, head.drain_leg)
+
+    def poke(self) -> None:
+        """There may be news: look."""
+        self._news = True
+        self._wake.set()
+
+    def drain(self, *, hurried: bool = False) -> None:
+        """Give the run back at the next boundary; `hurried`, break off what can be repeated and give it back at once (R39)."""
+        self._report(DrainAsked(at=self._services.time.now(), hurried=hurried))
+
+    def lose(self) -> None:
+        """The lease is gone: stop at once, write nothing more."""
+        self.hold.lose()
+        self._wake.set()
+
+    def wrote(self, frames: Sequence[StoredFrame], written: Written | None) -> None:
+        """Part of `journal.Listener`: a write of this leg is durable."""
+        if frames:
+            self._subscribers.journaled(self.uid, frames)
+        if written is None:
+            self.poke()
+        else:
+            self._noticed(written.mail_received, written.drain_leg)
+
+    async def keep(self, fact: CheckpointSaved) -> None:
+        """Folds a fact, and returns once it is durable: part of `performer.Driver`."""
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._kept.append((fact, durable))
+        self._report(fact)
+        await durable
+
+    # -- the leg -----------------------------------------------------------------------------------------------------------
+
+    async def drive(self) -> None:
+        """Drives the run until the leg is over. Raises LeaseLost when it ended without giving the run back."""
+        try:
+            await self._begin()
+            while await self._round():
+                pass
+        finally:
+            self._timer.cancel()
+            await self._activities.abort()
+            await self.journal.close()
+            for _, durable in self._kept:
+                durable.cancel()
+
+    async def _begin(self) -> None:
+        row = self._row
+        run = codec.decode(row.state)
+        if any(call.stage in (CallStage.EXECUTED, CallStage.ENDED) for call in run.turn):
+            step = run.step
+            run = with_results(run, await self._read(lambda: self._services.reads.receipts(row.uid, step=step)))
+        self._run = run
+        exhausted = self._claimed.recovered and row.recoveries > self._max_recoveries
+        self._fold(
+            LegStarted(
+                at=self._services.time.now(),
+                leg=row.leg,
+                worker=self._worker,
+                recovered=self._claimed.recovered,
+                last_write_at=row.updated_at,
+                exhausted=exhausted,
+                caretaker=self._performer is None,
+            )
+        )
+        if row.mail_received > row.mail_applied:
+            await self._read_mail()
+
+    async def _round(self) -> bool:
+        """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""
+        self._check_time()
+        run, emitted, gated, decision = self._settled()
+        if isinstance(decision, Work):
+            free = [activity for activity in decision.start if self._is_new(activity) and isinstance(activity, NEEDS_NOTHING_DURABLE)]
+            self._start(free, run)
+            if free and emitted:
+                await self._activities.moment(free, SCREEN_SECONDS)
+                if self._facts:
+                    self._take_facts()
+                    return True
+        over = isinstance(decision, LegOver)
+        changed = emitted or run is not self._run or over
+        if changed and not await self._commit(run, emitted, gated=gated, release=over):
+            await self._read_mail()
+            return True
+        if isinstance(decision, LegOver):
+            return False
+        assert isinstance(decision, Work)
+        self._act(decision)
+        await self._wait()
+        return True
+
+    def _settled(self) -> tuple[RunState, Emitted, bool, Decision]:
+        """The run with every move made that needs nothing from outside. Moves are only kept once they are durable: mail that arrives
+        first changes what they are."""
+        run, emitted, gated = self._run, self._emitted, False
+        at = self._services.time.now()
+        while True:
+            decision = decide(run, at)
+            if isinstance(decision, Work | LegOver):
+                return run, emitted, gated or isinstance(decision, LegOver), decision
+            if isinstance(decision, Mark):
+                gated = gated or any(run.call(call_id).effect.writes for call_id in decision.call_ids)
+            run, more = apply(run, decision)
+            emitted += more
+
+    async def _commit(self, run: RunState, emitted: Emitted, *, gated: bool, release: bool) -> bool:
+        """Makes the settled run durable. False when mail has to be applied first."""
+        at = self._services.time.now()
+        receipts = {receipt.tool_call_id: receipt for receipt in emitted.receipts}
+        changes = Changes(
+            uid=self.uid,
+            follows=self.journal.position,
+            face=face_of(run, binding=self._row.binding, priority=self._row.priority, at=at),
+            mail_applied=self._mail_applied,
+            mail_ignored=emitted.ignored,
+            mail_seen=self._mail_applied if gated else None,
+            messages=tuple(message_row(message) for message in emitted.messages),
+            receipts=tuple(receipts.values()),
+            release=release,
+        )
+        covered = run
+
+        def with_events_after(changes: Changes, waited: int) -> Changes:
+            nonlocal covered
+            if emitted.messages:
+                covered = replace(run, events_after=waited + emitted.before_message)
+                changes = replace(changes, face=replace(changes.face, state=codec.encode(covered)))
+            return changes
+
+        if await self.journal.commit(changes, emitted.frames, at, with_events_after) is not None:
+            return False
+        self._run, self._emitted = covered, NOTHING
+        self._tell_kept()
+        if self._performer is not None:
+            self._performer.transcript.add(emitted.messages)
+        return True
+
+    def _tell_kept(self) -> None:
+        """Whoever waits for a fact that was folded before this commit may go on."""
+        waiting = [(fact, durable) for fact, durable in self._kept if fact in self._facts]
+        for fact, durable in self._kept:
+            if fact not in self._facts and not durable.done():
+                durable.set_result(None)
+        self._kept = waiting
+
+    def _act(self, work: Work) -> None:
+        """Starts what should be going on and is not; stops what should not."""
+        self._start([activity for activity in work.start if self._is_new(activity)], self._run)
+        for activity in work.stop:
+            if not self._activities.stop(activity):
+                self._report(_never_started(activity, self._services.time.now()))
+
+    def _start(self, activities: Sequence[Activity], run: RunState) -> None:
+        for activity in activities:
+            assert self._performer is not None, "a caretaker has no work to start"
+            self._activities.start(activity, self._performer.begin(activity, run, self))
+
+    def _is_new(self, activity: Activity) -> bool:
+        return activity not in self._activities
+
+    # -- facts -------------------------------------------------------------------------------------------------------------
+
+    def _fold(self, fact: Happening) -> None:
+        """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
+        self._run, emitted = apply(self._run, fact)
+        if emitted.only_frames and not self._emitted and not isinstance(fact, AttemptEnded):
+            self.journal.emit(emitted.frames)
+        else:
+            self._emitted += emitted
+
+    def _take_facts(self) -> None:
+        while self._facts:
+            self._fold(self._facts.popleft())
+
+    async def _wait(self) -> None:
+        """Waits until there is something to fold, and folds it."""
+        self._timer.set(self._seconds_until_due())
+        await self._wake.wait()
+        if any(isinstance(fact, AttemptEnded) for fact in self._facts) and len(self._activities):
+            await self._services.clock.sleep(GATHER_SECONDS)
+        self._wake.clear()
+        if self.journal.failure is not None:
+            raise self.journal.failure
+        self.hold.check()
+        self._take_facts()
+        if self._news:
+            self._news = False
+            await self._look()
+
+    async def _look(self) -> None:
+        """Reads where the run stands, and what is new in its inbox."""
+        head = (await self._read(lambda: self._services.store.heads([self.uid]))).get(self.uid)
+        if head is None or head.leg != self._row.leg:
+            raise LeaseLost
+        self._noticed(head.mail_received, head.drain_leg)
+        if head.mail_received > self._mail_applied:
+            await self._read_mail()
+        self._news = False
+
+    async def _read_mail(self) -> None:
+        """Applies whatever the inbox holds, in order, none skipped (R6a)."""
+        for item in await self._read(lambda: self._services.reads.mail(self.uid, after=self._mail_applied, limit=None)):
+            self._fold(MailCame(at=self._services.time.now(), mail=item))
+            self._mail_applied = item.seq
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(read, hold=self.hold, clock=self._services.clock)
+
+    def _noticed(self, mail_received: int, drain_leg: int | None) -> None:
+        if drain_leg == self._row.leg and not self._asked_to_drain:
+            self._asked_to_drain = True
+            self.drain()
+        if mail_received > self._mail_applied:
+            self.poke()
+
+    def _report(self, fact: Happening) -> None:
+        self._facts.append(fact)
+        self._wake.set()
+
+    def _time_came(self) -> None:
+        self._wake.set()
+
+    def _check_time(self) -> None:
+        due = next_due(self._run)
+        now = self._services.time.now()
+        if due is not None and due <= now and not self._run.out_of_time:
+            self._fold(TimeCame(at=now))
+
+    def _seconds_until_due(self) -> float | None:
+        due = None if self._run.out_of_time else next_due(self._run)
+        return None if due is None else self._services.time.seconds_until(due) + 0.001
+
+
+def _never_started(activity: Activity, at: int) -> Happening:
+    """The fact that ends an activity which the state expects and nobody had begun."""
+    match activity:
+        case CallModel():
+            return ModelBrokenOff(at=at, step=activity.step, attempt=activity.attempt, started=False)
+        case RunCall():
+            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.NOT_STARTED)
+        case _:
+            raise TypeError(f"{activity} has no effect that must be accounted for")

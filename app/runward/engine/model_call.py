@@ -1,0 +1,143 @@
+"""A model call of a leg: builds the request, streams the answer into the journal, and says what happened as a fact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from runward.core.errors import RunwardError
+from runward.core.ids import call_id
+from runward.core.kernel.frames import Frame
+from runward.core.runs import frames
+from runward.core.runs.decide import CallModel
+from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, Happening, ModelBrokenOff, ModelFailed
+from runward.engine.authors import AuthorFailed
+from runward.engine.hold import Hold, LeaseLost
+from runward.engine.journal import Journal
+from runward.engine.services import Services
+from runward.ports.models import ModelAnswer, ModelCallError, ModelClient, ModelDelta, ModelRequest
+
+UNEXPECTED = "The model client failed unexpectedly."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A model call ready to be made."""
+
+    client: ModelClient
+    request: ModelRequest
+
+
+class ModelCall:
+    """One attempt of one model call. `stop` breaks it off; its outcome then says whether the request may have been sent."""
+
+    def __init__(
+        self, activity: CallModel, *, prepare: Callable[[], Awaitable[Prepared]], journal: Journal, hold: Hold, services: Services
+    ) -> None:
+        self._activity = activity
+        self._prepare = prepare
+        self._journal = journal
+        self._hold = hold
+        self._services = services
+        self._task: asyncio.Task[object] | None = None
+        self._stopping = False
+        self._sent = False
+        self._offered: frozenset[str] = frozenset()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def outcome(self) -> Happening:
+        self._task = asyncio.current_task()
+        try:
+            return self._broken_off() if self._stopping else await self._outcome()
+        except asyncio.CancelledError:
+            if self._stopping and self._task is not None and self._task.uncancel() == 0:
+                return self._broken_off()
+            raise
+        except LeaseLost:
+            return self._broken_off()
+
+    async def _outcome(self) -> Happening:
+        step, attempt = self._activity.step, self._activity.attempt
+        if self._activity.not_before is not None:
+            await self._services.clock.sleep(self._services.time.seconds_until(self._activity.not_before))
+        try:
+            prepared = await self._prepare()
+            await self._hold.fresh()
+            self._sent = True
+            self._offered = frozenset(tool.name for tool in prepared.request.tools)
+            answer = await prepared.client.call(prepared.request, self._delta)
+        except ModelCallError as error:
+            self._services.telemetry.event("model_call_failed", kind=error.kind, status=error.status, step=step, attempt=attempt)
+            return self._failed(error)
+        except LeaseLost:
+            raise
+        except AuthorFailed as error:
+            self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
+            return self._broke("internal", f"The agent's {error.what} failed unexpectedly.")
+        except RunwardError as error:
+            self._services.telemetry.problem("model_call_impossible", error)
+            return self._broke(error.code, error.detail)
+        except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
+            self._services.telemetry.problem("model_client_failed", error)
+            return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
+        return self._received(answer)
+
+    async def _delta(self, delta: ModelDelta) -> None:
+        self._journal.emit((self._frame(delta),))
+        await self._journal.room()
+
+    def _frame(self, delta: ModelDelta) -> Frame:
+        step, attempt = self._activity.step, self._activity.attempt
+        if delta.kind == "text":
+            return frames.text_delta(step, attempt, delta.text)
+        if delta.kind == "reasoning":
+            return frames.reasoning_delta(step, attempt, delta.text)
+        return frames.tool_input_delta(step, call_id(step, delta.index), delta.tool_name, delta.text)
+
+    def _received(self, answer: ModelAnswer) -> AnswerReceived:
+        calls = tuple(
+            CallAsked(
+                provider_id=call.provider_id,
+                tool_name=call.tool_name,
+                arguments=call.arguments,
+                offered=call.tool_name in self._offered,
+            )
+            for call in answer.calls
+        )
+        return AnswerReceived(
+            at=self._services.time.now(),
+            step=self._activity.step,
+            attempt=self._activity.attempt,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            calls=calls,
+            finish=answer.finish,
+            usage=answer.usage,
+            opaque=answer.opaque,
+            opaque_format=answer.opaque_format,
+        )
+
+    def _failed(self, error: ModelCallError) -> ModelFailed:
+        return ModelFailed(
+            at=self._services.time.now(),
+            step=self._activity.step,
+            attempt=self._activity.attempt,
+            code=error.kind,
+            message=error.message,
+            transient=error.transient,
+            billed=error.billed,
+            after_content=error.after_content,
+            retry_after_ms=None if error.retry_after is None else round(error.retry_after * 1000),
+        )
+
+    def _broken_off(self) -> ModelBrokenOff:
+        step, attempt = self._activity.step, self._activity.attempt
+        return ModelBrokenOff(at=self._services.time.now(), step=step, attempt=attempt, started=self._sent)
+
+    def _broke(self, code: str, message: str) -> Broke:
+        return Broke(at=self._services.time.now(), code=code, message=message, details={})

@@ -1,0 +1,206 @@
+"""Turns what `decide` wants into tasks: the only place where a leg meets the agent's code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from runward.agents.contexts import RunContext
+from runward.agents.limitations import Unsupported, unsupported_run
+from runward.agents.models import is_choice, model_name
+from runward.core.errors import RunwardError
+from runward.core.kernel.actor import Envelope
+from runward.core.messages import Message
+from runward.core.runs.calls import Call
+from runward.core.runs.decide import Activity, CallModel, ChooseModel, Project, RunCall, Screen, due_ending
+from runward.core.runs.facts import Broke, CheckpointSaved, Happening, ModelChosen
+from runward.core.runs.state import RunState
+from runward.engine.activities import Running
+from runward.engine.authors import AuthorFailed, call_author
+from runward.engine.call_host import LegCallHost
+from runward.engine.contexts import Contexts
+from runward.engine.deployment import Deployed
+from runward.engine.hold import Hold
+from runward.engine.journal import Journal
+from runward.engine.model_call import ModelCall, Prepared
+from runward.engine.screening import Screener
+from runward.engine.sealing import Seal
+from runward.engine.services import Services
+from runward.engine.tool_calls import Invocation, Projection, ToolAttempt
+from runward.engine.transcript import Transcript
+from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
+
+
+class Driver(Protocol):
+    """The leg, as what it performs sees it."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def hold(self) -> Hold: ...
+
+    @property
+    def run(self) -> RunState:
+        """The run as it stands now."""
+        ...
+
+    async def keep(self, fact: CheckpointSaved) -> None:
+        """Folds a fact, and returns once it is durable."""
+        ...
+
+
+class NoRunHost:
+    """What a run's context asks of the engine: nothing that this version runs."""
+
+    async def generate(self, prompt: str | Sequence[Message], *, model: str | None, output: Any) -> Any:
+        raise NotImplementedError("ctx.generate is not run by this version.")
+
+
+class Performer:
+    """Begins activities of one run, with one deployed agent."""
+
+    def __init__(self, row: Envelope, deployed: Deployed, *, hold: Hold, services: Services, seal: Seal, cancel_grace: float) -> None:
+        self._row = row
+        self._deployed = deployed
+        self._services = services
+        self._cancel_grace = cancel_grace
+        self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self.transcript = Transcript(services, hold, row.uid)
+
+    def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
+        """The activity, ready to run. `run` is the state that asked for it."""
+        match activity:
+            case ChooseModel():
+                return _ModelChoice(self, run, self._services)
+            case CallModel():
+                return ModelCall(
+                    activity, prepare=lambda: self._model_call(run), journal=driver.journal, hold=driver.hold, services=self._services
+                )
+            case Screen():
+                return Screener(run, tools=self._deployed.tools, unsupported=self._deployed.unsupported, time=self._services.time)
+            case RunCall():
+                return self._attempt(activity, run, driver)
+            case Project():
+                call = run.call(activity.call_id)
+                host = self._host(call, driver)
+                return Projection(activity, prepare=lambda: self._invocation(run, call, host), raw=call.raw, services=self._services)
+
+    # -- models ------------------------------------------------------------------------------------------------------------
+
+    async def choose_model(self, run: RunState) -> str:
+        """The name of the model this run uses. Raises AuthorFailed, and DefinitionError for what is not a model."""
+        model = self._deployed.agent.model
+        if callable(model) and is_choice(model):
+            name = await call_author("model function", model, await self._run_context(run))
+            return self._client(name).name
+        return model_name(model)
+
+    def _client(self, name: Any) -> ModelClient:
+        """The client of a model by its recorded name: the agent's own object where it has one of that name."""
+        return self._deployed.models.client(self._deployed.agent.models.get(name, name))
+
+    async def _model_call(self, run: RunState) -> Prepared:
+        agent = self._deployed.agent
+        if (why := unsupported_run(agent)) is not None:
+            raise Unsupported(why)
+        client = self._client(run.model)
+        messages = await self.transcript.messages()
+        limits, settings = run.limits, agent.model_settings
+        request = ModelRequest(
+            agent=self._row.agent,
+            step=run.step,
+            attempt=run.attempt,
+            instructions=await self._instructions(run),
+            messages=messages,
+            tools=await self._offered(run),
+            tool_choice=settings.tool_choice or "auto",
+            output_schema=None,
+            output_name=None,
+            settings=Settings(
+                temperature=settings.temperature,
+                max_output_tokens=settings.max_output_tokens,
+                reasoning_effort=settings.reasoning_effort,
+                tool_choice=settings.tool_choice,
+                provider_options=settings.provider_options,
+            ),
+            timeout_seconds=limits.model_timeout_seconds,
+            first_event_timeout_seconds=limits.first_event_timeout_seconds,
+            chunk_timeout_seconds=limits.chunk_timeout_seconds,
+        )
+        return Prepared(client=client, request=request)
+
+    async def _instructions(self, run: RunState) -> str:
+        instructions = self._deployed.agent.instructions
+        if isinstance(instructions, str):
+            return instructions
+        return str(await call_author("instructions function", instructions, await self._run_context(run)))
+
+    async def _offered(self, run: RunState) -> tuple[ToolSpec, ...]:
+        """The tools the model is shown: those that are enabled now."""
+        offered = []
+        for tool in self._deployed.agent.tools:
+            enabled = tool.offered
+            if callable(enabled):
+                enabled = await call_author(f"enabled function of tool {tool.name!r}", enabled, await self._run_context(run))
+            if enabled:
+                offered.append(ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters))
+        return tuple(offered)
+
+    # -- tools -------------------------------------------------------------------------------------------------------------
+
+    def _attempt(self, activity: RunCall, run: RunState, driver: Driver) -> ToolAttempt:
+        call = run.call(activity.call_id)
+        host = self._host(call, driver)
+        return ToolAttempt(
+            activity,
+            prepare=lambda: self._invocation(run, call, host),
+            host=host,
+            grace=lambda: None if driver.run.hurried and due_ending(driver.run) is None else self._cancel_grace,
+            hold=driver.hold,
+            services=self._services,
+        )
+
+    def _host(self, call: Call, driver: Driver) -> LegCallHost:
+        async def save(text: str) -> None:
+            await driver.keep(CheckpointSaved(at=self._services.time.now(), call_id=call.id, attempt=call.attempt, text=text))
+
+        return LegCallHost(call.id, call.checkpoint, driver.journal, save)
+
+    async def _invocation(self, run: RunState, call: Call, host: LegCallHost) -> Invocation:
+        return Invocation(
+            tool=self._deployed.tools[call.name],
+            arguments=json.loads(call.arguments),
+            context=self._contexts.of_call(run, call, await self.transcript.messages(), host),
+            timeout_seconds=call.timeout_seconds,
+            projects=call.projects,
+        )
+
+    async def _run_context(self, run: RunState) -> RunContext[Any, Any]:
+        return self._contexts.of_run(run, await self.transcript.messages())
+
+
+class _ModelChoice:
+    """Asks the agent which model this run uses. No effect: a leg that dies asks again."""
+
+    def __init__(self, performer: Performer, run: RunState, services: Services) -> None:
+        self._performer = performer
+        self._run = run
+        self._services = services
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    async def outcome(self) -> Happening:
+        try:
+            model = await self._performer.choose_model(self._run)
+        except AuthorFailed as error:
+            self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
+            return self._broke("internal", f"The agent's {error.what} failed unexpectedly.")
+        except RunwardError as error:
+            return self._broke(error.code, error.detail)
+        return ModelChosen(at=self._services.time.now(), model=model)
+
+    def _broke(self, code: str, message: str) -> Broke:
+        return Broke(at=self._services.time.now(), code=code, message=message, details={})

@@ -1,0 +1,42 @@
+"""What the parts of the engine share in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runward.engine.timing import StoreTime
+from runward.ports.bus import Bus
+from runward.ports.clock import Chance, Clock
+from runward.ports.directory import Directory
+from runward.ports.reads import Reads
+from runward.ports.store import Store
+from runward.ports.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The adapters a process runs on, joined by `wiring`."""
+
+    store: Store
+    reads: Reads
+    directory: Directory
+    bus: Bus
+    clock: Clock
+    chance: Chance
+    time: StoreTime
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How a worker works. Seconds, unless named otherwise."""
+
+    concurrency: int = 32
+    lease_ttl: float = 30.0
+    poll: float = 1.0
+    poll_with_bus: float = 5.0
+    drain_grace: float = 25.0
+    cancel_grace: float = 5.0
+    max_recoveries: int = 5
+    recovery_delay: float = 2.0
+    loop_stall: float = 300.0
