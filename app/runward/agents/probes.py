@@ -10,7 +10,7 @@ from typing import Any
 class Happened:
     """The effect happened. `result` is recorded as what the tool returned; the call does not run again::
 
-    return Happened(f"refunded, receipt {found.id}")
+        return Happened(f"refunded, receipt {found.id}")
     """
 
     result: Any = None
