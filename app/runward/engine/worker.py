@@ -37,7 +37,7 @@ class Worker:
         settings: WorkerSettings,
         deployments: Mapping[str, Deployed],
         tails: Tails,
-        performer: Callable[[Claimed, Deployed], Performer],
+        performer: Callable[[Claimed, Deployed, Hold], Performer],
         host: str,
         pid: int,
         own_thread: bool = True,
@@ -168,7 +168,7 @@ class Worker:
         hold = Hold(self._services.clock, self._settings.lease_ttl, sent_at, self._heartbeat.renew_soon)
         leg = Leg(
             claimed=claimed,
-            performer=None if deployed is None or row.status.ended else self._performer(claimed, deployed),
+            performer=None if deployed is None or row.status.ended else self._performer(claimed, deployed, hold),
             worker=self.owner,
             max_recoveries=self._settings.max_recoveries,
             hold=hold,

@@ -42,7 +42,7 @@ def taken_over(run: RunState) -> Applied:
         run = replace(run, reservation=replace(reservation, leg=1), step=reservation.step, attempt=reservation.attempt, step_open=True)
         return run, _started(run)
     run = replace(run, step=reservation.step, attempt=reservation.attempt, step_open=True)
-    return _dropped(run, billed=True)
+    return _dropped(run, sent=True, billed=True)
 
 
 def received(run: RunState, fact: AnswerReceived) -> Applied:
@@ -79,7 +79,7 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
 def failed(run: RunState, fact: ModelFailed) -> Applied:
     """No whole answer: the call's own retries, then the run fails, saying whether the cause may pass (R30)."""
     _check(run, fact.step, fact.attempt)
-    run, said = _dropped(run, billed=fact.billed)
+    run, said = _dropped(run, sent=True, billed=fact.billed)
     run = replace(run, model_failures=run.model_failures + 1)
     patient = fact.retry_after_ms is None or fact.retry_after_ms <= LONGEST_RETRY_AFTER_MS
     if fact.transient and not fact.after_content and patient and run.model_failures <= run.limits.model_retries:
@@ -92,17 +92,17 @@ def failed(run: RunState, fact: ModelFailed) -> Applied:
 def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:
     """The service broke the call off: for a cancel, the deadline, or because the worker has to go."""
     _check(run, fact.step, fact.attempt)
-    return _dropped(run, billed=fact.started)
+    return _dropped(run, sent=fact.started, billed=fact.started)
 
 
-def _dropped(run: RunState, *, billed: bool) -> Applied:
-    """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R32, R33)."""
+def _dropped(run: RunState, *, sent: bool, billed: bool) -> Applied:
+    """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R30, R32, R33)."""
     assert run.reservation is not None
     frame = frames.reset_step(run.reservation.step, run.reservation.attempt)
     run = replace(
         run,
         reservation=None,
-        usage=replace(run.usage, model_calls=run.usage.model_calls + billed),
+        usage=replace(run.usage, model_calls=run.usage.model_calls + sent),
         lost_model_calls=run.lost_model_calls + billed,
     )
     return run, Emitted(frames=(frame,))

@@ -1,0 +1,66 @@
+"""Settings: the environment, a `.env` file, and nothing else. Read once, at start; handed on as values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+SECRET_KEY_LENGTH = 16
+"""The least length of `RUNWARD_SECRET_KEY`, in characters."""
+
+
+class Settings(BaseSettings):
+    """Every setting, by its environment variable `RUNWARD_<NAME>`. Raises pydantic's ValidationError, naming the variable."""
+
+    model_config = SettingsConfigDict(env_prefix="RUNWARD_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True)
+
+    database_url: str = "sqlite+aiosqlite:///./runward.db"
+    """Where everything is stored: `sqlite+aiosqlite:///path` or `postgresql+asyncpg://user@host/name`."""
+    redis_url: str | None = None
+    """Where hints travel; without it they travel through the database."""
+    agents: str | None = None
+    """Where agents are found: modules, `.py` and `.yaml` files, separated by commas. Without it the demo agents are served."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65_535)
+    worker_concurrency: int = Field(default=32, ge=1, le=10_000)
+    """How many runs one worker drives at a time."""
+    lease_ttl_seconds: float = Field(default=30, ge=0.5, le=3_600)
+    """How long a lease lasts without being renewed; it is renewed every third of it."""
+    poll_seconds: float = Field(default=1, gt=0, le=60)
+    """How often the store is asked while no hint says that something happened; every 5 s while a bus is healthy."""
+    drain_grace_seconds: float = Field(default=25, ge=0)
+    """How long a stopping worker lets steps in hand go on."""
+    cancel_grace_seconds: float = Field(default=5, ge=0)
+    """How long a cancelled tool may go on."""
+    max_recoveries: int = Field(default=5, ge=1)
+    """How often a run is recovered from dead workers before it ends `failed`."""
+    loop_stall_seconds: float = Field(default=300, gt=0)
+    """After how long without a turn of its event loop a worker gives up and exits."""
+    max_body_bytes: int = Field(default=1_048_576, ge=1_024)
+    max_result_bytes: int = Field(default=1_048_576, ge=1_024)
+    secret_key: SecretStr | None = None
+    """Encrypts stored context and signs tokens. Required once an API key exists."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    log_format: Literal["console", "json"] | None = None
+    """How logs are written: for people on a terminal, else as JSON lines."""
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("secret_key")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < SECRET_KEY_LENGTH:
+            raise ValueError(f"must be at least {SECRET_KEY_LENGTH} characters long")
+        return value
+
+    @property
+    def secret(self) -> str | None:
+        """The secret key as text."""
+        return None if self.secret_key is None else self.secret_key.get_secret_value()

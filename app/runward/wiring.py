@@ -1,0 +1,115 @@
+"""Joins adapters to ports. The only module that knows both."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+from runward.agents.limitations import unsupported_call
+from runward.agents.loader import load
+from runward.agents.models import is_choice
+from runward.agents.registry import Registered, Registry
+from runward.engine.clock import SystemChance, SystemClock
+from runward.engine.deployment import Deployed
+from runward.engine.sealing import Seal
+from runward.engine.service import Service, Workforce
+from runward.engine.services import Services, WorkerSettings
+from runward.engine.timing import StoreTime
+from runward.models.clients import ModelClients
+from runward.models.names import require_keys
+from runward.ports.models import ModelClients as AnyModelClients
+from runward.ports.telemetry import Telemetry
+from runward.settings import Settings
+from runward.tools.bodies import bodies
+from runward.tools.threads import Threads
+
+POLL_WITH_BUS_SECONDS = 5.0
+
+
+def registry_of(settings: Settings) -> Registry:
+    """The agents this process is told to know. Raises DefinitionError."""
+    return load(settings.agents)
+
+
+def services_of(settings: Settings, telemetry: Telemetry) -> Services:
+    """Everything a process shares, not yet connected."""
+    from runward.stores.sql import open_sql  # the testing package needs the rest of this module, and no database
+
+    clock, chance = SystemClock(), SystemChance()
+    stores = open_sql(settings.database_url, clock=clock, chance=chance, telemetry=telemetry)
+    return Services(
+        store=stores.store,
+        reads=stores.reads,
+        directory=stores.directory,
+        bus=stores.bus,
+        clock=clock,
+        chance=chance,
+        time=StoreTime(clock),
+        telemetry=telemetry,
+    )
+
+
+async def service_of(
+    settings: Settings, registry: Registry, services: Services, *, worker: bool, on_stall: Callable[[], None] = lambda: None
+) -> Service:
+    """A process of the service, not yet started. Raises DefinitionError, for a missing key naming agent and variable."""
+    workforce = None
+    if worker:
+        models = ModelClients(services.clock)
+        names = [(entry.agent.name, name) for entry in registry.agents for name in _provider_models(entry)]
+        require_keys(names, os.environ)
+        await models.prepare(name for _, name in names)
+        workforce = Workforce(
+            deployed=deployed(registry, models, max_result_bytes=settings.max_result_bytes),
+            models=models,
+            settings=worker_settings(settings),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            resources={},
+            on_stall=on_stall,
+        )
+    return Service(
+        services=services,
+        registry=registry,
+        seal=Seal(settings.secret),
+        poll=settings.poll_seconds,
+        poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
+        workforce=workforce,
+    )
+
+
+def deployed(registry: Registry, models: AnyModelClients, *, max_result_bytes: int) -> Mapping[str, Deployed]:
+    """Every agent of a registry with its tools ready to run, by binding."""
+    threads = Threads()
+    return {entry.binding: _deployed(entry, models, max_result_bytes, threads) for entry in registry.agents}
+
+
+def worker_settings(settings: Settings) -> WorkerSettings:
+    return WorkerSettings(
+        concurrency=settings.worker_concurrency,
+        lease_ttl=settings.lease_ttl_seconds,
+        poll=settings.poll_seconds,
+        poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
+        drain_grace=settings.drain_grace_seconds,
+        cancel_grace=settings.cancel_grace_seconds,
+        max_recoveries=settings.max_recoveries,
+        loop_stall=settings.loop_stall_seconds,
+    )
+
+
+def _deployed(entry: Registered, models: AnyModelClients, max_result_bytes: int, threads: Threads) -> Deployed:
+    agent = entry.agent
+    reasons = {tool.name: unsupported_call(agent, tool) for tool in agent.tools}
+    return Deployed(
+        agent=agent,
+        binding=entry.binding,
+        tools=bodies(agent, max_result_bytes=max_result_bytes, threads=threads),
+        unsupported={name: reason for name, reason in reasons.items() if reason is not None},
+        models=models,
+    )
+
+
+def _provider_models(entry: Registered) -> list[str]:
+    models = (entry.agent.model, *entry.agent.fallback_models)
+    return [model for model in models if isinstance(model, str) and not is_choice(model)]
