@@ -37,15 +37,18 @@ def is_context_text(function: Callable[..., Any], annotation: Any, namespace: Ma
     if not isinstance(annotation, str):
         return False
     try:
-        heads = list(_heads(ast.parse(annotation, mode="eval").body))
+        heads = list(_heads(annotation))
     except SyntaxError:
         return False
     return any(_is_context_name(head, {**_globals(function), **namespace}) for head in heads)
 
 
-def _heads(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+def _heads(annotation: str | ast.expr) -> Iterator[ast.Name | ast.Attribute]:
     """The names before the brackets: `ToolContext` of `ToolContext[Shop, ShopContext] | None`."""
+    node = ast.parse(annotation.strip(), mode="eval").body if isinstance(annotation, str) else annotation
     match node:
+        case ast.Constant(value=str() as inner):
+            yield from _heads(inner)
         case ast.Name() | ast.Attribute():
             yield node
         case ast.Subscript():

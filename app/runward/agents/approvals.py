@@ -14,9 +14,11 @@ from runward.core.runs.calls import Effect
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """From a guardrail or an approval predicate: the call, input or answer goes no further. The model, or the caller, reads `reason`::
+    """From a guardrail or an approval predicate: the call, input or answer goes no further. The model, or the caller, reads `reason`.
 
-    return Block("orders above 500 are refunded by phone")
+    Example::
+
+        return Block("orders above 500 are refunded by phone")
     """
 
     reason: str
@@ -24,9 +26,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """From a guardrail: go on with `value` in place of what it was given. For a tool call `value` is its arguments::
+    """From a guardrail: go on with `value` in place of what it was given. For a tool call `value` is its arguments.
 
-    return Rewrite({**call.arguments, "region": "eu"})
+    Example::
+
+        return Rewrite({**call.arguments, "region": "eu"})
     """
 
     value: Any

@@ -31,9 +31,11 @@ Bytes = Annotated[bytes, Field(strict=True), BeforeValidator(_from_base64), Plai
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text in a tool's result, beside files. Only in a list of `Text` and `File`::
+    """A text in a tool's result, beside files. Only in a list of `Text` and `File`.
 
-    return [Text("The invoice:"), File(media_type="application/pdf", data=pdf)]
+    Example::
+
+        return [Text("The invoice:"), File(media_type="application/pdf", data=pdf)]
     """
 
     text: str
@@ -44,7 +46,9 @@ class Text:
 class File:
     """A picture or another file in a tool's result: `data`, its bytes, or the `url` (http or https) where the provider finds it.
 
-    Its bytes count, in base64, towards `RUNWARD_MAX_RESULT_BYTES`. Raises pydantic.ValidationError unless exactly one is given::
+    Its bytes count, in base64, towards `RUNWARD_MAX_RESULT_BYTES`. Raises pydantic.ValidationError unless exactly one is given.
+
+    Example::
 
         return [File(media_type="image/png", data=picture, name="chart.png")]
     """

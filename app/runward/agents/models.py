@@ -40,9 +40,11 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that a scripted reply asks for. A text as `arguments` is sent as it is, valid JSON or not; `id` plays the provider's id::
+    """A call that a scripted reply asks for. A text as `arguments` is sent as it is, valid JSON or not; `id` plays the provider's id.
 
-    ToolCall("lookup_order", {"order_id": 7})
+    Example::
+
+        ToolCall("lookup_order", {"order_id": 7})
     """
 
     name: str

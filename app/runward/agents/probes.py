@@ -8,7 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """The effect happened. `result` is recorded as what the tool returned; the call does not run again::
+    """The effect happened. `result` is recorded as what the tool returned; the call does not run again.
+
+    Example::
 
         return Happened(f"refunded, receipt {found.id}")
     """
