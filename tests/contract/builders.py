@@ -191,6 +191,13 @@ async def released(
     return await stored(backend.reads, envelope.uid)
 
 
+async def next_millisecond(store: Store) -> None:
+    """Returns once the store's clock shows another time than now."""
+    now = await store.now()
+    while await store.now() == now:
+        pass
+
+
 async def stored(reads: Reads, uid: str) -> Envelope:
     """The actor as it stands."""
     envelope = await reads.get(uid)

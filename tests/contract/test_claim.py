@@ -17,6 +17,7 @@ from tests.contract.builders import (
     face,
     idempotency_key,
     new_actor,
+    next_millisecond,
     release,
     released,
     running,
@@ -71,6 +72,7 @@ async def test_R36_a_claim_tells_the_stores_time(backend: Backend) -> None:
 async def test_an_actor_starts_once(backend: Backend) -> None:
     first = await running(backend.store)
     await written(backend.store, release(first, Status.QUEUED, ready_at=1))
+    await next_millisecond(backend.store)
     (second,) = await claimed(backend.store, "b1", owner="worker-2")
     assert second.started_at == first.started_at
     assert (second.leg, second.revision) == (2, first.revision + 2)
@@ -181,9 +183,9 @@ async def test_priority_goes_first_and_ages_by_itself(backend: Backend) -> None:
 
 async def test_ranks_count_across_a_workers_bindings(backend: Backend) -> None:
     now = await backend.store.now()
-    for number, ready_at in ((1, now - 10), (2, now - 40), (3, now - 20), (4, now - 30)):
+    for number, ready_at in ((1, now - 20), (2, now - 30), (3, now - 40), (4, now - 10)):
         await created(backend.store, number, binding=f"b{number % 2}", ready_at=ready_at)
-    assert [numbers(await claimed(backend.store, "b0", "b1", limit=1)) for _ in range(4)] == [[2], [4], [3], [1]]
+    assert [numbers(await claimed(backend.store, "b0", "b1", limit=1)) for _ in range(4)] == [[3], [2], [1], [4]]
 
 
 async def test_a_claim_takes_no_more_than_its_limit(backend: Backend) -> None:

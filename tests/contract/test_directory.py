@@ -10,7 +10,7 @@ from typing import Any
 from runward.core.kernel.actor import Scope
 from runward.ports.directory import ApiKey, PublishedAgent, WorkerRow
 from tests.contract.backends import Backend
-from tests.contract.builders import BASE
+from tests.contract.builders import BASE, next_millisecond
 
 
 def api_key(number: int = 1, **differing: Any) -> ApiKey:
@@ -153,8 +153,7 @@ async def test_a_worker_is_stamped_by_the_stores_clock(backend: Backend) -> None
 async def test_a_beat_says_how_the_worker_is_now(backend: Backend) -> None:
     await backend.directory.beat(worker(1))
     (first,) = await backend.directory.workers()
-    while await backend.store.now() == first.beat_at:
-        pass
+    await next_millisecond(backend.store)
     await backend.directory.beat(worker(1, driving=0, slots=1, draining=True, bindings=("b3",)))
     (row,) = await backend.directory.workers()
     assert row == worker(1, driving=0, slots=1, draining=True, bindings=("b3",), started_at=first.started_at, beat_at=row.beat_at)
@@ -164,10 +163,8 @@ async def test_a_beat_says_how_the_worker_is_now(backend: Backend) -> None:
 async def test_workers_are_listed_by_their_latest_beat_until_they_leave(backend: Backend) -> None:
     assert list(await backend.directory.workers()) == []
     for number in (1, 2, 3, 1):
-        now = await backend.store.now()
+        await next_millisecond(backend.store)
         await backend.directory.beat(worker(number))
-        while await backend.store.now() <= now + 1:
-            pass
     assert [row.id for row in await backend.directory.workers()] == ["worker-1", "worker-3", "worker-2"]
     await backend.directory.forget_worker("worker-3")
     await backend.directory.forget_worker("nobody")
