@@ -56,7 +56,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def age(self, uid: str, ms: int) -> None:
-        """Lets time go by for one actor: moves its `lease_until`, `ready_at` and `care_at`, where set, `ms` back."""
+        """Lets time go by for one actor: moves its `lease_until`, `ready_at` and `care_at`, where set, and its rank `ms` back."""
 
     @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
@@ -113,7 +113,7 @@ class MemoryBackend(Backend):
 
     async def age(self, uid: str, ms: int) -> None:
         envelope = self.database.actors[uid].envelope
-        times = {name: getattr(envelope, name) for name in ("lease_until", "ready_at", "care_at")}
+        times = {name: getattr(envelope, name) for name in ("lease_until", "ready_at", "care_at", "rank")}
         self.database.put(replace(envelope, **{name: at - ms for name, at in times.items() if at is not None}))
 
     async def set_format(self, uid: str, version: int) -> None:

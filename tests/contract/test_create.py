@@ -91,6 +91,18 @@ async def test_R42_however_many_race_one_key_makes_one_actor(backend: Backend) -
     assert await backend.rows() == {**dict.fromkeys(await backend.rows(), 0), "actors": 1, "frames": 1, "idempotency_keys": 1}
 
 
+async def test_R2a_a_creation_sent_again_is_the_same_actor(backend: Backend) -> None:
+    new = new_actor(1, frames=frames(1), messages=(message(1),))
+    assert await backend.store.create(new, None) == Created(uid=new.uid)
+    await claimed(backend.store, "b1")
+    before = await picture(backend, 1)
+    assert await backend.store.create(new, None) == Created(uid=new.uid)
+    assert await picture(backend, 1) == before
+    keyed = new_actor(2, frames=frames(1))
+    assert await backend.store.create(keyed, idempotency_key()) == Created(uid=keyed.uid)
+    assert await backend.store.create(keyed, idempotency_key()) == Replayed(uid=keyed.uid, public_id="run-2")
+
+
 async def test_R42_the_same_key_with_another_body_is_refused(backend: Backend) -> None:
     await backend.store.create(new_actor(1), idempotency_key())
     before = await picture(backend, 1, 2)

@@ -51,10 +51,11 @@ async def renewed(backend: Backend, owner: str, *numbers: int, ttl_ms: int = 30_
 async def test_R36_a_renewal_extends_the_lease_from_now_by_the_stores_clock(backend: Backend) -> None:
     envelope = await running(backend.store)
     await backend.age(envelope.uid, 20_000)
+    aged = await stored(backend.reads, envelope.uid)
     before = await backend.store.now()
     renewal = await renewed(backend, "worker-1", 1, ttl_ms=50_000)
     assert before <= renewal.now <= await backend.store.now()
-    assert await stored(backend.reads, envelope.uid) == replace(envelope, lease_until=renewal.now + 50_000)
+    assert await stored(backend.reads, envelope.uid) == replace(aged, lease_until=renewal.now + 50_000)
     await backend.age(envelope.uid, 40_000)
     assert await claimed(backend.store, "b1", owner="worker-2") == []
 

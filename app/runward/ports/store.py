@@ -125,7 +125,8 @@ class Store(Protocol):
 
         The key is looked at first: a known one is answered `Replayed`, `KeyReused` or `CreatedIsGone`, however many race, also while the
         first is under way. Then a public id that another actor of the tenant has is `PublicIdTaken` and leaves no key. A key that is
-        refused leaves no actor. The actor starts `queued`, at revision 1, leg 0, ready at `new.ready_at` or now, ranked by its priority.
+        refused leaves no actor. The very same creation sent again without a key is `Created` (R2a). The actor starts `queued`, at revision
+        1, leg 0, ready at `new.ready_at` or now, ranked by its priority.
         """
         ...
 

@@ -91,8 +91,9 @@ def _create(database: MemoryDatabase, new: NewActor, key: IdempotencyKey | None)
         return (
             Replayed(uid=known.uid, public_id=known.public_id) if known.uid in database.actors else CreatedIsGone(public_id=known.public_id)
         )
-    if (new.scope.tenant, new.public_id) in database.public_ids:
-        return PublicIdTaken()
+    same_id = database.public_ids.get((new.scope.tenant, new.public_id))
+    if same_id is not None:
+        return Created(uid=new.uid) if same_id == new.uid else PublicIdTaken()
     if new.uid in database.actors:
         raise InvariantViolated("a uid is never used twice")
     add_actor(database, new, now=database.now())
