@@ -133,10 +133,17 @@ async def test_R6_mail_wakes_a_suspended_actor_with_a_rank_of_now(backend: Backe
 
 async def test_R6_mail_makes_a_queued_actor_ready_now(backend: Backend) -> None:
     await created(backend.store, ready_at=await backend.store.now() + 100_000)
-    before = await stored(backend.reads, uid_of(1))
     assert await backend.store.append_mail(append(1, "cancel")) == Appended(seqs=(1,), status=Status.QUEUED)
-    assert (await stored(backend.reads, uid_of(1))).rank == before.rank
+    after = await stored(backend.reads, uid_of(1))
+    assert after.ready_at is not None and after.rank == after.ready_at
     assert [envelope.uid for envelope in await claimed(backend.store, "b1")] == [uid_of(1)]
+
+
+async def test_R6_mail_leaves_the_rank_of_an_actor_that_is_ready_already(backend: Backend) -> None:
+    await created(backend.store, ready_at=await backend.store.now() - 100_000)
+    before = await stored(backend.reads, uid_of(1))
+    await backend.store.append_mail(append(1, "k1"))
+    assert (await stored(backend.reads, uid_of(1))).rank == before.rank
 
 
 async def test_R6_mail_leaves_a_running_actor_with_its_holder(backend: Backend) -> None:

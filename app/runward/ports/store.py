@@ -49,8 +49,9 @@ class ClaimRequest:
 class Append:
     """Letters for one actor, all or none.
 
-    - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6). `reopens`: so does one that is `failed`,
-      and its `ended_at` is cleared (R10); only for `retry`, refused for any other ended status.
+    - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6); one that was queued for later gets that
+      rank, too. `reopens`: so does one that is `failed`, and its `ended_at` is cleared (R10); only for `retry`, refused for any other
+      ended status.
     - `care`: any worker may act on it now, whatever its binding (R41).
     - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
     - `marks_cancel`: sets `cancel_requested_at` when it is not set.
