@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.contract.backends import Backend, BusPair, MemoryBackend, local_buses
 from tests.support.databases import Databases
 
+COPY_TABLES = """
+DO $$ DECLARE name text; BEGIN
+    CREATE SCHEMA pristine;
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+        EXECUTE format('CREATE TABLE pristine.%1$I AS TABLE public.%1$I', name);
+    END LOOP;
+END $$
+"""
+RESTORE_TABLES = """
+DO $$ DECLARE name text; BEGIN
+    SET LOCAL lock_timeout = '10s';
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'pristine' LOOP
+        EXECUTE format('DELETE FROM public.%1$I; INSERT INTO public.%1$I TABLE pristine.%1$I', name);
+    END LOOP;
+END $$
+"""
+
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    """An empty database."""
+    """A database as it is after migration."""
     if request.param == "memory":
         made: Backend = MemoryBackend()
     elif request.param == "sqlite":
@@ -23,17 +42,23 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     else:
         from tests.contract.backends_sql import postgres_backend
 
-        made = await postgres_backend(request.getfixturevalue("migrated_postgres_url"))
+        url = request.getfixturevalue("contract_database")
+        await execute(url, RESTORE_TABLES)
+        made = await postgres_backend(url)
     yield made
     await made.close()
 
 
-@pytest.fixture
-def migrated_postgres_url(postgres_server: Databases) -> Iterator[str]:
-    """The URL of a fresh database with the schema in it."""
+@pytest.fixture(scope="session")
+def contract_database(postgres_server: Databases) -> Iterator[str]:
+    """The URL of the one database for all tests of this process: making one takes longer than most tests."""
     from tests.contract.backends_sql import fill_postgres
 
-    url = postgres_server.create(postgres_server.template("migrated", fill_postgres))
+    def fill(url: str) -> None:
+        fill_postgres(url)
+        asyncio.run(execute(url, COPY_TABLES))
+
+    url = postgres_server.create(postgres_server.template("contract", fill))
     yield url
     postgres_server.drop(url)
 
@@ -46,10 +71,18 @@ async def buses(request: pytest.FixtureRequest) -> AsyncIterator[BusPair]:
     else:
         from tests.contract.backends_sql import postgres_buses
 
-        pair = await postgres_buses(request.getfixturevalue("migrated_postgres_url"))
+        pair = await postgres_buses(request.getfixturevalue("contract_database"))
     await pair.here.start()
     await pair.there.start()
     yield pair
     await pair.here.stop()
     await pair.there.stop()
     await pair.close()
+
+
+async def execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

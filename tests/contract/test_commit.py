@@ -175,6 +175,14 @@ async def test_R19_a_decided_approval_stays_as_it_was_decided(backend: Backend) 
     assert list(await backend.approvals(envelope.uid)) == [shown("ap_1", "approved")]
 
 
+async def test_an_approval_may_be_closed_by_the_commit_that_opens_it(backend: Backend) -> None:
+    """As when a cancel is applied together with the answer that asked for it."""
+    envelope = await running(backend.store)
+    commit = changes(envelope, approvals=(approval("ap_1"), approval("ap_2")), approval_closings=(approved("ap_2", status="cancelled"),))
+    await written(backend.store, commit)
+    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1"), shown("ap_2", "cancelled")]
+
+
 async def test_I_55_an_actor_closes_its_own_approvals_only(backend: Backend) -> None:
     envelope = await running(backend.store)
     await written(backend.store, changes(envelope, approvals=(approval("ap_1"),)))

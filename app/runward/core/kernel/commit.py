@@ -79,6 +79,7 @@ class Changes:
       in `mail_ignored` as having had no use any more (R6a).
     - `closings` are letters the actor puts into its own mailbox and applies at once: the service itself closes a wait (R19a). They are
       numbered right behind `mail_seen`, and `mail_applied` counts them in.
+    - `approval_closings` close pending approvals of this actor, also those that the same commit opens.
     - `mail_to` goes to other actors of the same tenant; `children` are created unless they exist.
     - `release` gives the lease back.
     """
