@@ -89,10 +89,10 @@ AFTER: Final[Mapping[How, After]] = {
     How.CANCELLED: After(Then.CANCEL, Then.UNKNOWN),
     How.ABANDONED: After(Then.START_OVER, Then.UNKNOWN),
     How.LOST: After(Then.START_OVER, Then.UNKNOWN),
-    How.NOT_STARTED: After(Then.CANCEL, Then.CANCEL),
+    How.NOT_STARTED: After(Then.START_OVER, Then.START_OVER),
 }
 """What becomes of a call after an attempt (R13, R16, R38). `try_again` counts as a failure and ends in `fail` once `max_attempts` is used
-up; `start_over` does not count: the tool never had its say."""
+up; `start_over` does not count: the tool never had its say. A run that is about to end starts nothing over: it answers the call instead."""
 
 
 def after(effect: Effect, how: How) -> Then:
@@ -145,7 +145,7 @@ class Call:
     - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it.
     - `offered`: the model was shown this tool when it asked.
     - `attempt` counts starts, `failures` the attempts that failed by themselves; `leg` is the leg that marked it `executing`. `ran`: the
-      tool was called.
+      tool was called, or may have been.
     - `raw`, `result` and `checkpoint` live on the receipt and are only carried along in memory.
 
     Times are store time in milliseconds.

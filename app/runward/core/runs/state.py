@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Call, CallStage, UnknownEffect
 from runward.core.runs.limits import Limits
@@ -136,8 +137,8 @@ class RunState:
         return self.reservation is not None and self.reservation.leg == self.leg
 
     def call(self, call_id: str) -> Call:
-        """The call of the turn in hand with this id. Raises KeyError."""
+        """The call of the turn in hand with this id. Raises InvariantViolated when there is none."""
         for call in self.turn:
             if call.id == call_id:
                 return call
-        raise KeyError(call_id)
+        raise InvariantViolated(f"There is no call {call_id} in the turn in hand.")

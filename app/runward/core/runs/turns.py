@@ -103,13 +103,13 @@ def attempt_ended(run: RunState, fact: AttemptEnded) -> Applied:
             result = Result(output=UNCERTAIN, is_error=True, outcome="failed", effect_certain=False)
             return _ended(run, replace(call, ran=True), result, fact.at)
         case Then.CANCEL:
-            never = fact.how is How.NOT_STARTED
-            result = Result(output=NOT_STARTED if never else CANCELLED, is_error=True, outcome="cancelled")
-            return _ended(run, replace(call, ran=not never), result, fact.at)
+            call = replace(call, ran=True)
+            return _ended(run, call, _cancelled(call), fact.at)
         case Then.TRY_AGAIN:
             return _try_again(run, call, fact)
         case Then.START_OVER:
-            return _with(run, replace(call, stage=next_stage(call.stage, CallEvent.TRY_AGAIN), not_before=None)), NOTHING
+            ran = call.ran or fact.how is not How.NOT_STARTED
+            return _with(run, replace(call, stage=next_stage(call.stage, CallEvent.TRY_AGAIN), ran=ran, not_before=None)), NOTHING
         case Then.UNKNOWN:
             return _unknown(run, call, fact.at)
 
@@ -184,14 +184,18 @@ def _part(call: Call) -> ToolResultPart:
 
 def _try_again(run: RunState, call: Call, fact: AttemptEnded) -> Applied:
     failures = call.failures + 1
+    call = replace(call, ran=True, failures=failures)
     if failures < call.max_attempts:
-        again = replace(
-            call, stage=next_stage(call.stage, CallEvent.TRY_AGAIN), failures=failures, not_before=fact.at + backoff_ms(failures)
-        )
-        return _with(run, again), NOTHING
+        stage = next_stage(call.stage, CallEvent.TRY_AGAIN)
+        return _with(run, replace(call, stage=stage, not_before=fact.at + backoff_ms(failures))), NOTHING
     timed_out = fact.how is How.TIMED_OUT
-    result = Result(output=TIMED_OUT if timed_out else UNEXPECTED, is_error=True, outcome="timed_out" if timed_out else "failed")
-    return _ended(run, replace(call, ran=True, failures=failures), result, fact.at)
+    result = Result(
+        output=TIMED_OUT if timed_out else UNEXPECTED,
+        is_error=True,
+        outcome="timed_out" if timed_out else "failed",
+        effect_certain=not call.effect.writes,
+    )
+    return _ended(run, call, result, fact.at)
 
 
 def _unknown(run: RunState, call: Call, at: int) -> Applied:
@@ -235,7 +239,13 @@ def _without_result(call: Call) -> Result:
         case CallStage.UNKNOWN:
             return Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
         case _:
-            return Result(output=NOT_STARTED, is_error=True, outcome="cancelled")
+            return _cancelled(call)
+
+
+def _cancelled(call: Call) -> Result:
+    """The run ends before the call did. What an attempt of a write has done by then nobody knows, though it may be repeated (R38)."""
+    certain = not (call.ran and call.effect.writes)
+    return Result(output=CANCELLED if call.ran else NOT_STARTED, is_error=True, outcome="cancelled", effect_certain=certain)
 
 
 def _given(fact: AttemptEnded) -> Result:
