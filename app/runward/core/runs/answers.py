@@ -9,7 +9,7 @@ from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
 from runward.core.runs import frames, turns
-from runward.core.runs.calls import CUT_OFF, Call, CallStage, Effect, Result, parse_arguments
+from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import AnswerReceived, CallAsked, ModelBrokenOff, ModelFailed
 from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
@@ -64,13 +64,12 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
     )
     said = Emitted(messages=(message,))
     stopped = _CUT_OFF.get(fact.finish)
-    if stopped is None and asked:
-        return replace(run, turn=tuple(asked)), said
     if asked:
-        answer = turns.result_message(
-            run, [replace(call, result=Result(output=CUT_OFF, is_error=True, outcome="cancelled")) for call in asked]
-        )
-        run, said = replace(run, messages=answer.seq), said + Emitted(messages=(answer,))
+        run = replace(run, turn=tuple(asked))
+        if stopped is None:
+            return run, said
+        run, answered = turns.cut_off(run, fact.at)
+        said += answered
     run, finished = turns.step_finished(run)
     ending = Ending(status=Status.COMPLETED) if stopped is None else Ending(status=Status.STOPPED, reason=stopped)
     return replace(run, ending=ending), said + finished

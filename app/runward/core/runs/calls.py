@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from runward.core.ids import canonical_json
-from runward.core.text import clean_json, within_depth
+from runward.core.text import clean, clean_json, within_depth
 
 
 class Effect(StrEnum):
@@ -230,6 +230,7 @@ def parse_arguments(text: str) -> tuple[Any, str | None]:
 
     No text at all is an empty object. Strings are cleaned (R47). What is not valid JSON, or nested too deep, is shown as the text it was.
     """
+    text = clean(text)
     try:
         value = clean_json(json.loads(text or "{}", parse_constant=_no_constants))
         canonical = canonical_json(value)

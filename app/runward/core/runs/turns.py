@@ -10,6 +10,7 @@ from runward.core.messages import FilePart, Message, ToolResultPart
 from runward.core.runs import frames
 from runward.core.runs.calls import (
     CANCELLED,
+    CUT_OFF,
     NOT_STARTED,
     TIMED_OUT,
     UNCERTAIN,
@@ -20,6 +21,7 @@ from runward.core.runs.calls import (
     How,
     Result,
     Then,
+    ToolTraits,
     UnknownEffect,
     after,
     backoff_ms,
@@ -43,13 +45,32 @@ def screened(run: RunState, fact: Screened) -> Applied:
     said: Emitted = NOTHING
     for call in run.turn:
         if call.stage is CallStage.PROPOSED:
-            run, emitted = _screened(run, call, by_id[call.id], fact.at)
+            run, emitted = _screened(run, call, by_id.get(call.id), fact.at)
             said += emitted
     return run, said
 
 
-def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Applied:
+def cut_off(run: RunState, at: int) -> Applied:
+    """The finish gate: calls of an answer that was cut off or refused are announced and answered, and none of them runs."""
+    said: Emitted = NOTHING
+    for call in run.turn:
+        refusal = Result(output=CUT_OFF, is_error=True, outcome="cancelled")
+        run, emitted = _ended(run, call, refusal, at, CallEvent.REFUSED)
+        said += _announced(call) + emitted
+    message = result_message(run, run.turn)
+    return replace(run, turn=(), messages=message.seq), said + Emitted(messages=(message,))
+
+
+def _announced(call: Call, traits: ToolTraits | None = None) -> Emitted:
+    """The call as the model issued it."""
     issued, _ = parse_arguments(call.arguments)
+    return Emitted(frames=(frames.tool_call(call, issued, traits.effect.value if traits else None, False),))
+
+
+def _screened(run: RunState, call: Call, screening: Screening | None, at: int) -> Applied:
+    if screening is None:
+        raise InvariantViolated(f"Call {call.id} was not screened with its turn.")
+    announced = _announced(call, screening.traits)
     traits, refusal = screening.traits, screening.refusal
     if traits is not None:
         call = replace(
@@ -60,7 +81,6 @@ def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Appli
             on_unknown=traits.on_unknown,
             projects=traits.projects,
         )
-    announced = Emitted(frames=(frames.tool_call(call, issued, traits.effect.value if traits else None, False),))
     if refusal is not None:
         run, ended = _ended(run, call, refusal, at, CallEvent.REFUSED)
         return run, announced + ended
@@ -153,6 +173,8 @@ def cut_short(run: RunState, at: int) -> Applied:
     """The run ends with a turn in hand: every call that has no result yet gets one, so that the history stays paired (R17b)."""
     said: Emitted = NOTHING
     for call in run.turn:
+        if call.stage is CallStage.PROPOSED:
+            said += _announced(call)
         if call.open:
             run, emitted = _ended(run, call, _without_result(call), at, CallEvent.RUN_ENDED)
             said += emitted
