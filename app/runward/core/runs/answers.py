@@ -95,12 +95,16 @@ def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:
 
 
 def _dropped(run: RunState, *, sent: bool, billed: bool) -> Applied:
-    """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R30, R32, R33)."""
+    """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R30, R32, R33).
+
+    The time that the provider asked to wait for holds for the next attempt as well: this one may have ended before it came.
+    """
     assert run.reservation is not None
     frame = frames.reset_step(run.reservation.step, run.reservation.attempt)
     run = replace(
         run,
         reservation=None,
+        model_retry_at=run.reservation.not_before,
         usage=replace(run.usage, model_calls=run.usage.model_calls + sent),
         lost_model_calls=run.lost_model_calls + billed,
     )
