@@ -207,6 +207,16 @@ async def test_R2a_everything_a_process_holds_may_be_given_back(backend: Backend
     assert list(await backend.store.disown("nobody", [])) == []
 
 
+async def test_R2a_an_actor_given_back_is_ready_now_whenever_it_was_to_be(backend: Backend) -> None:
+    later = await backend.store.now() + 10**12
+    await created(backend.store, ready_at=later, care_at=1)
+    assert len(await claimed(backend.store)) == 1
+    assert list(await backend.store.disown("worker-1", [])) == [uid_of(1)]
+    after = await stored(backend.reads, uid_of(1))
+    assert after.ready_at is not None and after.rank == after.ready_at
+    assert [envelope.uid for envelope in await claimed(backend.store, "b1", owner="worker-2")] == [uid_of(1)]
+
+
 async def test_R41_care_is_not_lost_with_a_claim_that_was_lost(backend: Backend) -> None:
     await released(backend, 1)
     await released(backend, 2, Status.STOPPED, face={"care_at": 1})

@@ -171,8 +171,8 @@ class Store(Protocol):
         ...
 
     async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, ready now, every actor whose lease is `owner`'s and
-        that is not in `driving`: `queued`, but an ended one keeps its status. Returns their uids."""
+        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, ready now with at most a rank of now, every actor
+        whose lease is `owner`'s and that is not in `driving`: `queued`, but an ended one keeps its status. Returns their uids."""
         ...
 
     async def delete(self, uid: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from runward.core.kernel.actor import FORMAT, Envelope, Status
+from runward.core.kernel.actor import FORMAT, Envelope, Status, rank_of
 from runward.core.kernel.commit import Claimed, Claims
 from runward.ports.store import ClaimRequest
 from runward.stores.memory.database import MemoryDatabase
@@ -35,6 +35,7 @@ def disown(database: MemoryDatabase, owner: str, driving: Collection[str]) -> tu
             lease_until=None,
             drain_leg=None,
             ready_at=None if envelope.status.ended else now,
+            rank=min(envelope.rank, rank_of(now, envelope.priority)),
         )
         database.put(given_back)
     return tuple(sorted(envelope.uid for envelope in lost))
