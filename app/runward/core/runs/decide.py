@@ -82,10 +82,10 @@ def decide(run: RunState, at: int) -> Decision:
         return _turn(run, at)
     if run.model_call_open:
         return _model_call(run)
-    if run.draining or run.caretaker:
-        return GiveBack(at=at)
     if not run.step_open and run.step >= run.limits.max_steps:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
+    if run.draining or run.caretaker:
+        return GiveBack(at=at)
     return Reserve(at=at)
 
 
