@@ -165,7 +165,7 @@ class Drive:
         self._take(emitted)
         self._save()
 
-    # -- as the engine does it ---------------------------------------------------------------------------------------------
+    # -- as the engine does it -------------------------------------------------------------------------------------------
 
     def apply(self, fact: Fact) -> Emitted:
         self.run, emitted = apply(self.run, fact)
@@ -219,7 +219,7 @@ class Drive:
         self._saved = ([*self.frames], [*self.messages], dict(self.receipts))
         self._saved_at = self.at
 
-    # -- what happens ------------------------------------------------------------------------------------------------------
+    # -- what happens ----------------------------------------------------------------------------------------------------
 
     def after(self, seconds: float) -> Drive:
         """Time passes, and the leg looks at the clock."""
@@ -290,7 +290,7 @@ class Drive:
         self.apply(DrainAsked(at=self.at, hurried=hurried))
         return self
 
-    # -- shortcuts to where tests begin --------------------------------------------------------------------------------------
+    # -- shortcuts to where tests begin ----------------------------------------------------------------------------------
 
     def running(self, *names: str, arguments: Any = None) -> Drive:
         """A run whose first answer asked for these tools, all of them under way."""
@@ -307,7 +307,7 @@ class Drive:
         assert self.settle() == LegOver() and self.run.status.ended, self.run
         return self
 
-    # -- what there is to see ------------------------------------------------------------------------------------------------
+    # -- what there is to see --------------------------------------------------------------------------------------------
 
     def executing(self) -> Sequence[Call]:
         return [call for call in self.run.turn if call.stage is CallStage.EXECUTING]

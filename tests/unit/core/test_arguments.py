@@ -121,7 +121,7 @@ def test_R17_any_text_is_either_canonical_or_refused(text: str) -> None:
         assert parse_arguments(canonical) == (shown, canonical) and is_clean(canonical)
 
 
-# -- text -----------------------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------------------
 
 
 @given(text=st.text(st.characters()))

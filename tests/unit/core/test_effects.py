@@ -121,7 +121,7 @@ def test_R16_an_unexpected_failure_of_a_dangerous_effect_is_told_as_uncertain(ef
     assert drive.run.unknowns == ()
 
 
-# -- tried again -----------------------------------------------------------------------------------------------------------
+# -- tried again ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", REPEATABLE)
@@ -174,7 +174,7 @@ def test_R16_what_a_write_left_behind_when_it_was_given_up_is_not_certain(how: H
         assert detail(drive)["effect_certain"] is wanted
 
 
-# -- unknown effects ---------------------------------------------------------------------------------------------------------
+# -- unknown effects -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", OTHERS)
@@ -228,7 +228,7 @@ def test_R13_siblings_of_an_unknown_effect_finish_first() -> None:
     assert drive.run.call("1.2").stage is CallStage.ENDED and drive.results() == []
 
 
-# -- a worker that died ------------------------------------------------------------------------------------------------------
+# -- a worker that died --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", REPEATABLE)
@@ -292,7 +292,7 @@ def test_R13_an_outcome_that_was_not_saved_is_lost_with_its_worker() -> None:
     assert drive.settle() == LegOver() and drive.receipts["1.1"].outcome == "unknown"
 
 
-# -- the projection ------------------------------------------------------------------------------------------------------------
+# -- the projection ------------------------------------------------------------------------------------------------------
 
 
 def test_R12_a_raw_result_is_stored_first_and_projected_after_a_crash_without_a_second_effect() -> None:
@@ -339,7 +339,7 @@ def test_R49_only_the_attempt_under_way_can_end() -> None:
             drive.apply(AttemptEnded(at=drive.at, call_id=call_id, attempt=attempt, how=How.RETURNED, result=ok()))
 
 
-# -- checkpoints -----------------------------------------------------------------------------------------------------------------
+# -- checkpoints ---------------------------------------------------------------------------------------------------------
 
 
 def checkpoint(drive: Drive, text: str, *, attempt: int = 1, call_id: str = "1.1") -> None:

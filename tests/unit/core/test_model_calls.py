@@ -24,7 +24,7 @@ def steps(drive: Drive) -> list[tuple[str, int, int | None]]:
     return [(f.type, f.fields["step"], f.fields.get("attempt")) for f in drive.frames if f.type.endswith("-step")]
 
 
-# -- the reservation -------------------------------------------------------------------------------------------------------------
+# -- the reservation -----------------------------------------------------------------------------------------------------
 
 
 def test_R32_the_reservation_made_at_creation_is_the_first_legs_own() -> None:
@@ -115,7 +115,7 @@ def test_R49_an_answer_of_an_earlier_leg_is_refused() -> None:
         drive.answer("from the grave")
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------------------
 
 
 def test_R30_a_passing_fault_is_tried_again_with_backoff_then_fails_the_run() -> None:
@@ -255,7 +255,7 @@ def test_the_run_breaks_when_the_agents_own_code_does() -> None:
     }
 
 
-# -- choosing the model -------------------------------------------------------------------------------------------------------------
+# -- choosing the model --------------------------------------------------------------------------------------------------
 
 
 def test_the_model_is_chosen_once_before_the_first_call() -> None:
@@ -268,7 +268,7 @@ def test_the_model_is_chosen_once_before_the_first_call() -> None:
     assert [frame.get("model") for frame in drive.of("start-step")] == [None, "test:large"]
 
 
-# -- max_steps ----------------------------------------------------------------------------------------------------------------------
+# -- max_steps -----------------------------------------------------------------------------------------------------------
 
 
 def test_R10_max_steps_counts_model_calls_and_the_last_turn_still_runs() -> None:

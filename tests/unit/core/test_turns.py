@@ -25,7 +25,7 @@ def answered(*calls: CallAsked, **limits: Any) -> Drive:
     return drive.answer("let me see", *calls)
 
 
-# -- ids ---------------------------------------------------------------------------------------------------------------------
+# -- ids -----------------------------------------------------------------------------------------------------------------
 
 
 def test_R17_calls_get_ids_of_our_own_whatever_the_provider_calls_them() -> None:
@@ -52,7 +52,7 @@ def test_R17_the_provider_id_is_kept_to_answer_the_provider_and_shown_nowhere() 
     assert "toolu_secret" not in repr(drive.frames) and "toolu_secret" not in repr(drive.messages)
 
 
-# -- what is announced ---------------------------------------------------------------------------------------------------------
+# -- what is announced ---------------------------------------------------------------------------------------------------
 
 
 def test_R17_calls_are_announced_as_the_model_issued_them_in_its_order() -> None:
@@ -86,7 +86,7 @@ def test_the_answer_is_stored_as_reasoning_text_and_calls() -> None:
     )
 
 
-# -- refused calls -------------------------------------------------------------------------------------------------------------
+# -- refused calls -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_screening_twice_changes_nothing() -> None:
     assert (drive.run, drive.frames) == (before, frames)
 
 
-# -- the turn runs ---------------------------------------------------------------------------------------------------------------
+# -- the turn runs -------------------------------------------------------------------------------------------------------
 
 
 def test_R13_executing_is_saved_with_its_receipt_before_the_call_starts() -> None:
@@ -259,7 +259,7 @@ def test_files_go_to_the_model_beside_the_result_and_survive_a_crash() -> None:
     assert drive.of("tool-output")[0]["files"] == [file]
 
 
-# -- the finish gate -------------------------------------------------------------------------------------------------------------
+# -- the finish gate -----------------------------------------------------------------------------------------------------
 
 CUT = ["length", "content_filter", "refusal"]
 

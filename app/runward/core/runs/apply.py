@@ -9,7 +9,7 @@ from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind
 from runward.core.runs import answers, frames, turns
-from runward.core.runs.decide import next_due
+from runward.core.runs.decide import in_flight, next_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import (
     AnswerReceived,
@@ -44,6 +44,8 @@ _ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED,
 
 def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per fact
     """The run after a fact, and what that leaves to be written. Raises InvariantViolated for what cannot happen to it (R49)."""
+    if run.status is not Status.RUNNING and not isinstance(fact, LegStarted | MailCame):
+        return _not_driven(run, fact)
     match fact:
         case LegStarted():
             return _leg_started(run, fact)
@@ -87,6 +89,13 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
             return _end(run, fact)
 
 
+def _not_driven(run: RunState, fact: Fact) -> Applied:
+    """Nobody drives the run, or it has ended: time and drains pass it by, and nothing else may happen to it (I-20)."""
+    if isinstance(fact, TimeCame | DrainAsked):
+        return run, NOTHING
+    raise InvariantViolated(f"{type(fact).__name__} happened to a run that is {run.status}.")
+
+
 def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     """A new leg: what the leg before left under way is classified first (R13, R32)."""
     worked = run.worked_ms
@@ -124,15 +133,15 @@ def _mail_came(run: RunState, fact: MailCame) -> Applied:
 
 
 def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
-    if run.model_call_open:
-        raise InvariantViolated("A run was given back with its model call under way.")
+    if in_flight(run):
+        raise InvariantViolated("A run was given back with something under way.")
     run = replace(_worked(run, at), status=next_status(run.status, event))
     return run, Emitted(frames=(frames.data_agent(control(run)),))
 
 
 def _end(run: RunState, fact: End) -> Applied:
-    if run.model_call_open:
-        raise InvariantViolated("A run ended with its model call under way.")
+    if in_flight(run):
+        raise InvariantViolated("A run ended with something under way.")
     ending = fact.ending
     said = NOTHING
     states = call_states(run)
