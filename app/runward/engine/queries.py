@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from runward.core.errors import Invalid, NotFound
-from runward.core.ids import canonical_json, digest, idempotency_key
+from runward.core.ids import canonical_json, digest, idempotency_key, is_id
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.records import MessageRow, Receipt
 from runward.core.runs import codec, view
@@ -26,6 +26,9 @@ from runward.ports.reads import ActorQuery, Order, Place
 HORIZON_MS = 5_000
 """Ascending pages show only what happened this long ago, so that a saved cursor never steps over a commit in flight."""
 
+MAX_TIME = 2**62
+"""Beyond any time there is, and still a number that every store takes."""
+
 Until = Literal["suspended", "ended"]
 
 
@@ -35,6 +38,13 @@ class Page:
 
     data: Sequence[dict[str, Any]]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript(Page):
+    """A page of messages. `events_after` is the seq before the first frame that is not in the transcript yet."""
+
+    events_after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +98,15 @@ class Queries:
         following = None if last is None or at is None else _cursor(mark, at, last.uid)
         return Page(data=[shown(row).shown for row in rows], next_cursor=following)
 
-    async def messages(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Page:
-        """A page of the transcript."""
+    async def messages(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Transcript:
+        """A page of the transcript, as far as the state that is read with it knows it: what came since is in the events after it."""
         row = await self._row(caller, run_id)
-        rows = await self._services.reads.messages(row.uid, after=after, limit=limit + 1)
+        run = codec.decode(row.state)
+        read = await self._services.reads.messages(row.uid, after=after, limit=limit + 1)
+        rows = [message for message in read if message.seq <= run.messages]
         data = [message_shown(message) for message in rows[:limit]]
-        return Page(data=data, next_cursor=str(rows[limit - 1].seq) if len(rows) > limit else None)
+        following = str(rows[limit - 1].seq) if len(rows) > limit else None
+        return Transcript(data=data, next_cursor=following, events_after=run.events_after)
 
     async def receipts(self, caller: Caller, run_id: str, *, after: tuple[int, int], limit: int) -> Page:
         """Tool receipts in the model's order. Raw results only for callers with `ops`."""
@@ -183,9 +196,9 @@ def _opened(cursor: str, mark: str) -> Place:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         found, at, uid = json.loads(text)
-    except (ValueError, binascii.Error, RecursionError):
+    except (ValueError, TypeError, binascii.Error, RecursionError):
         raise _bad_cursor() from None
-    if found != mark or type(at) is not int or not isinstance(uid, str):
+    if found != mark or type(at) is not int or abs(at) > MAX_TIME or not isinstance(uid, str) or not is_id(uid):
         raise _bad_cursor()
     return Place(at=at, uid=uid)
 

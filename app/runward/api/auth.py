@@ -1,0 +1,109 @@
+"""Who is calling: the bearer check."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runward.core.errors import NotPermitted, Unauthenticated
+from runward.core.kernel.actor import Scope
+from runward.engine import keys
+from runward.engine.callers import LOCAL, Caller, Permission
+from runward.engine.services import Services
+from runward.ports.bus import Hint, Topic
+from runward.ports.directory import ApiKey
+
+FRESH_SECONDS = 0.5
+"""How long what the store said about a key is good for where no hint says that keys have changed."""
+REMEMBERED_KEYS = 1_000
+
+_BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    key: ApiKey
+    at: float
+
+
+class Authenticator:
+    """Knows callers by their keys. Keys that are made or revoked count at once: by hint where there is a bus, after `FRESH_SECONDS` else.
+
+    What is remembered are keys that exist, never what somebody tried.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._required: bool | None = None
+        self._required_at = 0.0
+        self._changes = 0
+        services.bus.subscribe(self._heard)
+
+    async def caller(self, authorization: Sequence[bytes]) -> Caller:
+        """Who sent these `Authorization` headers; everybody is `LOCAL` until a first key was made. Raises Unauthenticated."""
+        if not await self._keys_are_required():
+            return LOCAL
+        found = _BEARER.match(authorization[0]) if len(authorization) == 1 else None
+        if found is None:
+            raise _unauthenticated()
+        key = await self._key(found[1].decode("ascii"))
+        now = self._services.time.now()
+        if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+            raise _unauthenticated()
+        return _caller(key)
+
+    async def _keys_are_required(self) -> bool:
+        now = self._services.clock.monotonic()
+        if self._required is not None and now - self._required_at < FRESH_SECONDS:
+            return self._required
+        changes = self._changes
+        required = await self._services.directory.authentication()
+        if changes == self._changes:
+            self._required, self._required_at = required, now
+        return required
+
+    async def _key(self, text: str) -> ApiKey | None:
+        if not keys.is_key(text):
+            return None
+        hash = keys.hash_of(text)
+        now = self._services.clock.monotonic()
+        known = self._known.get(hash)
+        if known is not None and now - known.at < FRESH_SECONDS:
+            return known.key
+        changes = self._changes
+        key = await self._services.directory.key_by_hash(hash)
+        if key is None or not keys.is_same(key.hash, hash):
+            return None
+        if changes == self._changes:
+            self._known[hash] = _Known(key, now)
+            self._known.move_to_end(hash)
+            if len(self._known) > REMEMBERED_KEYS:
+                self._known.popitem(last=False)
+        return key
+
+    def _heard(self, hint: Hint) -> None:
+        if hint.topic in (Topic.KEYS, Topic.ANYTHING):
+            self._changes += 1
+            self._required = None
+            self._known.clear()
+
+
+def narrowed(caller: Caller, tenant: str | None) -> Caller:
+    """The caller confined to the tenant that the request names. Raises NotPermitted for everybody but operators."""
+    if tenant is None:
+        return caller
+    if not caller.operator:
+        raise NotPermitted("Only an operator key may name a tenant.")
+    return Caller(name=caller.name, scope=Scope(tenant=tenant), permissions=caller.permissions, operator=True, narrowed=True)
+
+
+def _caller(key: ApiKey) -> Caller:
+    permissions = frozenset(permission for permission in Permission if permission.value in key.permissions)
+    return Caller(name=key.id, scope=key.scope, permissions=permissions, operator=key.operator)
+
+
+def _unauthenticated() -> Unauthenticated:
+    return Unauthenticated("A valid API key is needed: Authorization: Bearer <key>")

@@ -1,0 +1,35 @@
+"""What the HTTP side is given by the process it runs in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from runward.engine.catalog import Catalog
+from runward.engine.commands import Commands
+from runward.engine.queries import Queries
+from runward.engine.services import Services
+
+MAX_BODY_BYTES = 1_048_576
+MAX_STREAMS = 2_000
+"""How many event streams one process keeps open; who comes then is asked to come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Commands and queries, and what the process says of itself.
+
+    `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
+    properly. `cors_origins` are the other origins whose pages may call, `*` for any.
+    """
+
+    commands: Commands
+    queries: Queries
+    catalog: Catalog
+    services: Services
+    ready: Callable[[], Awaitable[bool]]
+    closing: asyncio.Event
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_streams: int = MAX_STREAMS
+    cors_origins: tuple[str, ...] = ()

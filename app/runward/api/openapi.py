@@ -1,0 +1,103 @@
+"""The OpenAPI document: made from the routes, always the same for the same code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from runward.api.problems import MEDIA_TYPE
+from runward.api.query_strings import Query
+from runward.api.routing import Answer, Route
+from runward.api.schemas.views import ProblemView, RunEvent
+
+TITLE = "Runward"
+DESCRIPTION = """Durable runs of LLM agents. `docs/api.md` is the guide; the rules of the run itself are in `docs/semantics.md`."""
+
+HEADERS: Mapping[str, str] = {
+    "ETag": "The run's revision. Not a validator: it never makes a 304.",
+    "Idempotent-Replayed": "`true` when the run was made by an earlier request with the same key and body.",
+    "Location": "Where the run is found.",
+    "Preference-Applied": "Which preference was honoured.",
+    "Retry-After": "When to look again, in seconds.",
+    "Idempotency-Key": "Makes the request repeatable: 1 to 255 visible ASCII characters. A key outlives its run.",
+    "Last-Event-ID": "The id of the last event that was seen; a plain decimal number.",
+    "Prefer": "`wait=N`: answer once the run is over, or after N seconds, 60 at most.",
+}
+"""What each header means, of requests and of answers."""
+
+_REF = "#/components/schemas/{model}"
+_STREAM = {"type": "string", "description": "Server-sent events; OpenAPI 3.1 cannot say more. Their data is a `RunEvent` each."}
+_TENANT = {
+    "name": "tenant",
+    "in": "query",
+    "required": False,
+    "description": Query.model_fields["tenant"].description,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+}
+_PROBLEM = {
+    "description": "A problem.",
+    "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="ProblemView")}}},
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The document of an app made by `create_app`."""
+    made = get_openapi(title=TITLE, version=version("runward"), description=DESCRIPTION, routes=app.routes)
+    components = made.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for model in (ProblemView, RunEvent):
+        schemas |= _schemas(model)
+    components["schemas"] = dict(sorted(schemas.items()))
+    components["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, made with `runward keys create`."}
+    }
+    return made
+
+
+def text(app: FastAPI) -> bytes:
+    """The document as it is kept in `openapi/openapi.json` and served, with a line feed at the end."""
+    return (json.dumps(document(app), ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def of_route(route: Route) -> dict[str, Any]:
+    """What FastAPI has to know of a route to describe it."""
+    status, first = next(iter(route.answers.items()))
+    return {
+        "operation_id": route.endpoint.__name__,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "status_code": status,
+        "response_description": first.description,
+        "responses": {**{status: _answer(answer) for status, answer in route.answers.items()}, "default": _PROBLEM},
+        "openapi_extra": {
+            "parameters": [*map(_header, route.headers), *([_TENANT] if route.permission and not route.reads_query else [])],
+            "security": [] if route.permission is None else [{}, {"key": []}],
+            "x-permission": route.permission,
+        },
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": answer.description}
+    if answer.model is not None:
+        described["model"] = answer.model
+    if answer.media_type is not None:
+        described["content"] = {answer.media_type: {"schema": _STREAM if answer.media_type == "text/event-stream" else {"type": "object"}}}
+    if answer.headers:
+        described["headers"] = {name: {"description": HEADERS[name], "schema": {"type": "string"}} for name in answer.headers}
+    return described
+
+
+def _header(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": HEADERS[name], "schema": {"type": "string"}}
+
+
+def _schemas(model: type[BaseModel]) -> dict[str, Any]:
+    made = model.model_json_schema(ref_template=_REF)
+    return {**made.pop("$defs", {}), model.__name__: made}

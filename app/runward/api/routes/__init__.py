@@ -1,0 +1,1 @@
+"""What can be asked: one function per route, and their list."""

@@ -1,0 +1,178 @@
+"""Runs: creating, listing, reading, cancelling, deleting."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body
+from fastapi import Query as FromQuery
+from starlette.responses import Response
+
+from runward.api.asking import Asked, answer
+from runward.api.following import RunFollower
+from runward.api.headers import idempotency_key, preferred_wait, wants_stream
+from runward.api.routing import Answer, Route
+from runward.api.schemas.messages import messages_of
+from runward.api.schemas.requests import CancelRun, CreateRun, ListRuns, ReadRun
+from runward.api.schemas.values import RunId
+from runward.api.schemas.views import Cancelled, Run, RunPage
+from runward.api.sse import EventStream
+from runward.api.waiting import waited
+from runward.core.ids import canonical_json, digest
+from runward.core.kernel.actor import Status
+from runward.core.runs.limits import TighterLimits
+from runward.core.runs.state import KIND
+from runward.core.runs.waits import from_names
+from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.queries import RunView, is_over, shown
+from runward.ports.reads import ActorQuery, Order
+
+RETRY_SECONDS = "1"
+"""When to look again after a wait that was too short."""
+
+
+async def create_run(asked: Asked, body: CreateRun) -> Response:
+    """Makes a run. It is durable when the answer comes, and workers drive it from then on.
+
+    With an `Idempotency-Key` the request can be repeated: the same key and body answer with the same run. With `Prefer: wait=N` the answer
+    comes once the run has ended or waits for somebody, or after N seconds. With `Accept: text/event-stream` it is the run's own stream.
+    """
+    wait = preferred_wait(asked.headers.getlist("prefer"))
+    streamed = wants_stream(asked.headers.getlist("accept"))
+    created = await asked.door.commands.create_run(asked.caller, _new_run(body), _repeatable(asked))
+    run = shown(created.row)
+    headers = {"Location": run.shown["links"]["self"], **({"Idempotent-Replayed": "true"} if created.replayed else {})}
+    if streamed:
+        return _streamed(asked, created, headers)
+    if wait is not None:
+        run = await waited(asked, run, wait, "suspended")
+        headers["Preference-Applied"] = f"wait={wait}"
+        if not is_over(run.status, "suspended"):
+            headers["Retry-After"] = RETRY_SECONDS
+    done = created.replayed or (wait is not None and is_over(run.status, "suspended"))
+    return answer(run.shown, 200 if done else 202, **headers, ETag=_etag(run))
+
+
+async def list_runs(asked: Asked, query: Annotated[ListRuns, FromQuery()]) -> Response:
+    """A page of runs, newest first unless ordered otherwise. Pages never repeat or miss a run, whatever happens meanwhile."""
+    wanted = ActorQuery(
+        kind=KIND,
+        scope=None,
+        statuses=tuple(Status(status) for status in query.status),
+        waiting_on=int(from_names(query.waiting_on) or 0),
+        agent=query.agent,
+        agent_version=query.agent_version,
+        user=query.user,
+        namespace=query.namespace,
+        stop_reason=query.stop_reason,
+        task_outcome=query.task_outcome,
+        cancel_requested=query.cancel_requested,
+        metadata=query.named,
+        created_after=query.created_after,
+        created_before=query.created_before,
+        ended_after=query.ended_after,
+        ended_before=query.ended_before,
+        updated_before=query.updated_before,
+        order=Order(query.order),
+        limit=query.limit,
+    )
+    page = await asked.door.queries.runs(asked.caller, wanted, query.cursor)
+    return answer({"data": page.data, "next_cursor": page.next_cursor})
+
+
+async def read_run(asked: Asked, run_id: RunId, query: Annotated[ReadRun, FromQuery()]) -> Response:
+    """A run as it is, or, with `wait`, as it is once it has ended or waits for somebody."""
+    run = await asked.door.queries.run(asked.caller, run_id)
+    if query.wait is not None:
+        run = await waited(asked, run, query.wait, query.until)
+    return answer(run.shown, ETag=_etag(run))
+
+
+async def cancel_run(asked: Asked, run_id: RunId, body: Annotated[CancelRun | None, Body()] = None) -> Response:
+    """Ends a run as `stopped`, `cancelled`. What was accepted will happen, through any crash; asking again changes nothing."""
+    wait = preferred_wait(asked.headers.getlist("prefer"))
+    cancelled = await asked.door.commands.cancel_run(asked.caller, run_id, None if body is None else body.reason)
+    run, headers = shown(cancelled.row), {}
+    if wait is not None:
+        run = await waited(asked, run, wait, "ended")
+        headers["Preference-Applied"] = f"wait={wait}"
+    outcome, status = ("accepted", 202) if cancelled.accepted else ("already_ended", 200)
+    return answer({"outcome": outcome, "run": run.shown}, status, **headers)
+
+
+async def delete_run(asked: Asked, run_id: RunId) -> Response:
+    """Deletes a run that has ended, with everything that belongs to it. Its idempotency key still knows it, and answers 410."""
+    await asked.door.commands.delete_run(asked.caller, run_id)
+    return Response(status_code=204)
+
+
+def _new_run(body: CreateRun) -> NewRun:
+    limits = body.limits
+    return NewRun(
+        agent=body.agent,
+        agent_version=body.agent_version,
+        messages=messages_of(body.input),
+        run_id=body.run_id,
+        user=body.scope.user,
+        namespace=body.scope.namespace,
+        context=body.context,
+        tool_context=body.tool_context,
+        limits=TighterLimits(max_steps=limits.max_steps, timeout_seconds=limits.timeout_seconds, expires_seconds=limits.expires_seconds),
+        priority=body.priority,
+        start_at=body.start_at,
+        metadata=body.metadata,
+    )
+
+
+def _repeatable(asked: Asked) -> Repeatable | None:
+    key = idempotency_key(asked.headers.getlist("idempotency-key"))
+    return None if key is None else Repeatable(key=key, fingerprint=digest(canonical_json(asked.sent)))
+
+
+def _streamed(asked: Asked, created: RunCreated, headers: dict[str, str]) -> Response:
+    follower = RunFollower(queries=asked.door.queries, clock=asked.door.services.clock, place=created.row, after=0, until="ended")
+    return EventStream(asked.streams, follower.follow, headers)
+
+
+def _etag(run: RunView) -> str:
+    return f'"{run.revision}"'
+
+
+_RUN = Answer(description="The run.", model=Run, headers=("ETag",))
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/runs",
+        endpoint=create_run,
+        summary="Create a run",
+        headers=("Idempotency-Key", "Prefer"),
+        answers={
+            202: Answer(
+                description="The run, durable and queued.", model=Run, headers=("Location", "ETag", "Preference-Applied", "Retry-After")
+            ),
+            200: Answer(
+                description="The run: it has ended or waits for somebody, or the request was a repetition.",
+                model=Run,
+                media_type="text/event-stream",
+                headers=("Location", "ETag", "Preference-Applied", "Idempotent-Replayed"),
+            ),
+        },
+    ),
+    Route(method="GET", path="/runs", endpoint=list_runs, summary="List runs", answers={200: Answer(description="A page.", model=RunPage)}),
+    Route(method="GET", path="/runs/{run_id}", endpoint=read_run, summary="Read a run", answers={200: _RUN}),
+    Route(
+        method="DELETE", path="/runs/{run_id}", endpoint=delete_run, summary="Delete a run", answers={204: Answer(description="Deleted.")}
+    ),
+    Route(
+        method="POST",
+        path="/runs/{run_id}/cancel",
+        endpoint=cancel_run,
+        summary="Cancel a run",
+        headers=("Prefer",),
+        answers={
+            202: Answer(description="Accepted: the run will end so.", model=Cancelled, headers=("Preference-Applied",)),
+            200: Answer(description="The run has ended.", model=Cancelled, headers=("Preference-Applied",)),
+        },
+    ),
+)

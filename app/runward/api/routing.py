@@ -1,0 +1,133 @@
+"""How a request becomes a call: caller, permission, path, query and body, in this order, before the route's function is entered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from runward.api.asking import Asked
+from runward.api.auth import Authenticator, narrowed
+from runward.api.bodies import read_json
+from runward.api.permissions import PERMISSIONS
+from runward.api.query_strings import Query, read_query
+from runward.api.validation import invalid
+from runward.core.errors import NotFound, Unavailable
+from runward.core.ids import is_id
+from runward.engine.callers import Permission
+
+Endpoint = Callable[..., Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer of a route, for the OpenAPI document. `media_type` is for bodies that no model describes."""
+
+    description: str
+    model: type[BaseModel] | None = None
+    media_type: str | None = None
+    headers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route. Its function's parameters say what is read: `asked`, those of the path, `query` and `body`; its docstring describes it.
+
+    `turned_away` answers while the store is away, where an error status would do harm.
+    """
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    answers: Mapping[int, Answer]
+    headers: Sequence[str] = ()
+    tag: str = "runs"
+    turned_away: Callable[[Asked], Response] | None = None
+    permission: Permission | None = field(init=False)
+
+    @property
+    def reads_query(self) -> bool:
+        """Whether its function takes more of a query than `tenant`."""
+        return "query" in inspect.signature(self.endpoint).parameters
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "permission", PERMISSIONS[f"{self.method} {self.path}"])
+
+
+class DoorRoute(APIRoute):
+    """FastAPI's route, for its document and its router; requests are read by our own rules (R46), which its machinery cannot keep."""
+
+    def __init__(self, path: str, endpoint: Endpoint, *, route: Route, authenticator: Authenticator, **options: Any) -> None:
+        self._route = route
+        self._authenticator = authenticator
+        parameters = inspect.signature(endpoint, eval_str=True).parameters
+        self._path_names = tuple(name for name in parameters if f"{{{name}}}" in path)
+        self._query = _model(parameters.get("query"))
+        self._no_query = None if self._query is None else {"query": self._query()}
+        self._body = _model(parameters.get("body"))
+        self._body_optional = self._body is not None and parameters["body"].default is None
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self._handle
+
+    async def _handle(self, request: Request) -> Response:
+        asked = Asked(request.scope, request.receive)
+        if self._route.permission is None:
+            return await self._route.endpoint(asked)
+        try:
+            return await self._enter(asked, self._route.permission)
+        except Unavailable:
+            if self._route.turned_away is None:
+                raise
+            return self._route.turned_away(asked)
+
+    async def _enter(self, asked: Asked, permission: Permission) -> Response:
+        given = [value for name, value in asked.scope["headers"] if name == b"authorization"]
+        asked.caller = await self._authenticator.caller(given)
+        asked.caller.require(permission)
+        arguments = self._path(asked)
+        raw = asked.scope["query_string"]
+        if raw:
+            query = read_query(self._query or Query, raw)
+            asked.caller = narrowed(asked.caller, query.tenant)
+            if self._query is not None:
+                arguments["query"] = query
+        elif self._no_query is not None:
+            arguments |= self._no_query
+        if self._body is not None:
+            arguments["body"] = await self._read_body(asked, self._body)
+        return await self._route.endpoint(asked, **arguments)
+
+    def _path(self, asked: Asked) -> dict[str, Any]:
+        """Ids have one spelling: what is escaped, or could not be an id, is not there."""
+        arguments = {name: asked.path_params[name] for name in self._path_names}
+        if arguments and (b"%" in asked.scope.get("raw_path", b"") or not all(map(is_id, arguments.values()))):
+            raise NotFound("There is nothing at this address.")
+        return arguments
+
+    async def _read_body(self, asked: Asked, model: type[BaseModel]) -> BaseModel | None:
+        asked.sent = await read_json(asked, asked.door.max_body_bytes, optional=self._body_optional)
+        if asked.sent is None and self._body_optional:
+            return None
+        try:
+            return model.model_validate(asked.sent)
+        except ValidationError as error:
+            raise invalid(error, asked.sent) from None
+
+
+def _model(parameter: inspect.Parameter | None) -> Any:
+    """The model of a parameter, whether it is annotated, optional, or neither."""
+    if parameter is None:
+        return None
+    annotation: Any = parameter.annotation
+    while not isinstance(annotation, type):
+        annotation = get_args(annotation)[0]
+    return annotation

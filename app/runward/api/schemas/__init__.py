@@ -1,0 +1,1 @@
+"""Bodies, views and queries as callers see them."""

@@ -1,0 +1,126 @@
+"""Bodies and queries of runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from runward.api.headers import MAX_WAIT_SECONDS
+from runward.api.query_strings import Cursor, Limit, Query, Truth, Whole
+from runward.api.schemas.messages import Input, ToolName
+from runward.api.schemas.values import Body, Label, Metadata, NewId, Reason, Time
+from runward.ports.reads import Order
+
+MAX_SECONDS = 31_536_000
+"""A year: the longest a limit may be."""
+MAX_TOOLS = 64
+
+Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
+
+
+class ScopeIn(Body):
+    """Narrows the key's scope; it cannot widen it."""
+
+    user: Label | None = None
+    namespace: Label | None = None
+
+
+class LimitsIn(Body):
+    """Bounds that can only be tighter than the agent's own; what is looser is cut to those."""
+
+    max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
+    timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run; waiting does not count.")
+    expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
+
+
+class CreateRun(Body):
+    """A run to be made. Only `agent` and `input` are required."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"agent": "support", "input": "Where is order 7?"},
+                {"agent": "support", "input": "Where is order 7?", "run_id": "order-7-status", "metadata": {"ticket": "T-9"}},
+            ]
+        }
+    )
+
+    agent: Label
+    input: Input
+    agent_version: Label | None = Field(default=None, description="The version defined last without it.")
+    run_id: NewId | None = Field(default=None, description="The run's public id, unique in the tenant; one is made without it.")
+    scope: ScopeIn = ScopeIn()
+    context: dict[str, Any] | None = Field(default=None, description="For author code only: never shown, never sent to a model.")
+    tool_context: Annotated[dict[ToolName, dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = Field(
+        default=None, description="The same, each only for its tool."
+    )
+    limits: LimitsIn = LimitsIn()
+    priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
+    start_at: Time | None = Field(default=None, description="Not before this time.")
+    metadata: Metadata = Field(default_factory=dict, description="Shown and filtered by: at most 64 keys and 16 KiB.")
+
+
+class CancelRun(Body):
+    """Why a run is cancelled."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "The customer left."}]})
+
+    reason: Reason | None = Field(default=None, description="At most 4 KiB.")
+
+
+class ReadRun(Query):
+    """How to read one run."""
+
+    wait: Annotated[Whole, Field(ge=0, le=MAX_WAIT_SECONDS)] | None = Field(default=None, description="Seconds to wait for `until`.")
+    until: Literal["suspended", "ended"] = Field(default="suspended", description="`suspended`: until it has ended or waits for somebody.")
+
+
+class FollowRun(Query):
+    """How to follow one run. `after` is read as it came: what is wrong with a cursor has a code of its own."""
+
+    after: tuple[str, ...] = Field(default=(), description="The id of the last event that was seen. `Last-Event-ID` wins over it.")
+    until: Literal["ended", "suspended"] = Field(default="ended", description="When the stream ends by itself.")
+    wire: Literal["native"] = "native"
+
+
+class ListPart(Query):
+    """A page of what belongs to one run."""
+
+    cursor: Cursor | None = Field(default=None, description="The `next_cursor` of the page before.")
+    limit: Limit = 100
+
+
+class ReadAgent(Query):
+    """How to read one agent."""
+
+    version: Label | None = Field(default=None, description="The version defined last without it.")
+
+
+class ListRuns(Query):
+    """Which runs to list. `status` and `waiting_on` may be given more than once; `metadata.<key>` matches a string of the metadata."""
+
+    open_prefix: ClassVar[str | None] = "metadata."
+
+    status: tuple[Literal["queued", "running", "suspended", "completed", "stopped", "failed"], ...] = ()
+    waiting_on: tuple[
+        Literal["approvals", "client_calls", "questions", "timers", "tasks", "children", "unknown_effects", "budget", "hold"], ...
+    ] = ()
+    agent: Label | None = None
+    agent_version: Label | None = None
+    user: Label | None = None
+    namespace: Label | None = None
+    stop_reason: Label | None = None
+    task_outcome: Literal["in_progress", "needs_reconciliation", "failed", "denied", "resolved"] | None = None
+    cancel_requested: Truth | None = None
+    created_after: Time | None = Field(default=None, description="Inclusive; `_before` is not.")
+    created_before: Time | None = None
+    ended_after: Time | None = None
+    ended_before: Time | None = None
+    updated_before: Time | None = None
+    order: Literal["-created_at", "created_at", "ended_at"] = Field(
+        default=Order.NEWEST.value,
+        description="The ascending ones show what happened at least 5 s ago, so that a saved cursor misses nothing.",
+    )
+    cursor: Cursor | None = Field(default=None, description="The `next_cursor` of the page before, with the same filters.")
+    limit: Limit = 100
