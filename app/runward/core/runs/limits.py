@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
+from math import inf
 
 from runward.core.errors import DefinitionError
 
@@ -46,8 +47,8 @@ class Limits:
             raise DefinitionError("Limits.model_retries must not be negative.")
         for name in ("timeout_seconds", "expires_seconds", "model_timeout_seconds", "first_event_timeout_seconds", "chunk_timeout_seconds"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DefinitionError(f"Limits.{name} must be more than 0 seconds.")
+            if value is not None and not 0 < value < inf:
+                raise DefinitionError(f"Limits.{name} must be more than 0 seconds, and finite: None is what bounds nothing.")
         if self.max_total_tokens is not None and self.max_total_tokens < 1:
             raise DefinitionError("Limits.max_total_tokens must be at least 1.")
         if self.max_cost_usd is not None and not is_amount(self.max_cost_usd):
