@@ -76,8 +76,7 @@ def test_R10_and_R12_nothing_leads_out_of_an_end() -> None:
     assert {row.source for row in CALL if row.target is CallStage.EXECUTING} == {CallStage.READY}, "only what is ready starts"
 
 
-def test_every_row_names_its_rule_and_every_status_and_stage_is_reached() -> None:
-    assert {row.rule for row in (*RUN, *CALL)} <= {"R3", "R6", "R8", "R9", "R10", "R12", "R13", "R16", "R17", "R17a", "R17b", "R39", "R40"}
+def test_every_status_and_stage_is_reached() -> None:
     assert {row.target for row in RUN} == set(Status)
     assert {row.target for row in CALL} | {CallStage.PROPOSED} == set(CallStage)
 
