@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -16,14 +14,12 @@ from runward.api.auth import Authenticator
 from runward.api.door import Door
 from runward.api.middleware import RequestIds, Shield
 from runward.api.problems import is_internal, problem, problem_of
-from runward.api.routes import agents, journal, operations, runs
-from runward.api.routing import DoorRoute, Route
+from runward.api.routes import ROUTES
+from runward.api.routing import DoorRoute
 from runward.api.sse import Streams
 from runward.core.errors import RunwardError
 
 __all__ = ["Door", "create_app"]
-
-ROUTES: tuple[Route, ...] = (*runs.ROUTES, *journal.ROUTES, *agents.ROUTES, *operations.ROUTES)
 
 ALLOWED_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer", "X-Request-Id", "traceparent")
 EXPOSED_HEADERS = ("Location", "ETag", "Retry-After", "X-Request-Id", "Idempotent-Replayed", "Preference-Applied")
@@ -41,9 +37,12 @@ def create_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.state.streams = Streams(services.clock, door.closing, door.max_streams)
-    authenticator = Authenticator(services)
+    app.state.authenticator = Authenticator(services)
+    app.state.document = openapi.text
     for route in ROUTES:
-        _add(app, route, authenticator)
+        app.router.routes.append(openapi.described(route))
+        if route.method == "GET":
+            app.router.routes.append(DoorRoute(route.path, route.endpoint, route=route, methods=["HEAD"], include_in_schema=False))
     app.add_exception_handler(RunwardError, _refused)
     app.add_exception_handler(HTTPException, _no_such_route)
     app.add_middleware(Shield, telemetry=services.telemetry)
@@ -57,13 +56,6 @@ def create_app(door: Door) -> FastAPI:
         )
     app.add_middleware(RequestIds, chance=services.chance)
     return app
-
-
-def _add(app: FastAPI, route: Route, authenticator: Authenticator) -> None:
-    given: dict[str, Any] = {"route": route, "authenticator": authenticator}
-    app.router.routes.append(DoorRoute(route.path, route.endpoint, methods=[route.method], **given, **openapi.of_route(route)))
-    if route.method == "GET":
-        app.router.routes.append(DoorRoute(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, **given))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

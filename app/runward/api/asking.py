@@ -7,6 +7,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from runward.api.auth import Authenticator
 from runward.api.door import Door
 from runward.api.sse import Streams
 from runward.engine.callers import Caller
@@ -23,6 +24,10 @@ class Asked(Request):
     @property
     def door(self) -> Door:
         return cast(Door, self.app.state.door)
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return cast(Authenticator, self.app.state.authenticator)
 
     @property
     def streams(self) -> Streams:

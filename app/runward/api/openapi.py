@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from runward.api.problems import MEDIA_TYPE
 from runward.api.query_strings import Query
-from runward.api.routing import Answer, Route
+from runward.api.routes import ROUTES
+from runward.api.routing import Answer, DoorRoute, Route
 from runward.api.schemas.views import ProblemView, RunEvent
 
 TITLE = "Runward"
@@ -46,9 +47,10 @@ _PROBLEM = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The document of an app made by `create_app`."""
-    made = get_openapi(title=TITLE, version=version("runward"), description=DESCRIPTION, routes=app.routes)
+def document() -> dict[str, Any]:
+    """The document of the whole API."""
+    routes = [described(route) for route in ROUTES]
+    made = get_openapi(title=TITLE, version=version("runward"), description=DESCRIPTION, routes=routes)
     components = made.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for model in (ProblemView, RunEvent):
@@ -60,15 +62,17 @@ def document(app: FastAPI) -> dict[str, Any]:
     return made
 
 
-def text(app: FastAPI) -> bytes:
+@cache
+def text() -> bytes:
     """The document as it is kept in `openapi/openapi.json` and served, with a line feed at the end."""
-    return (json.dumps(document(app), ensure_ascii=False, indent=2) + "\n").encode()
+    return (json.dumps(document(), ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def of_route(route: Route) -> dict[str, Any]:
-    """What FastAPI has to know of a route to describe it."""
+def described(route: Route) -> DoorRoute:
+    """A route as FastAPI serves and describes it."""
     status, first = next(iter(route.answers.items()))
-    return {
+    options: dict[str, Any] = {
+        "methods": [route.method],
         "operation_id": route.endpoint.__name__,
         "summary": route.summary,
         "tags": [route.tag],
@@ -81,6 +85,7 @@ def of_route(route: Route) -> dict[str, Any]:
             "x-permission": route.permission,
         },
     }
+    return DoorRoute(route.path, route.endpoint, route=route, **options)
 
 
 def _answer(answer: Answer) -> dict[str, Any]:

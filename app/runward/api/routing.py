@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from runward.api.asking import Asked
-from runward.api.auth import Authenticator, narrowed
+from runward.api.auth import narrowed
 from runward.api.bodies import read_json
 from runward.api.permissions import PERMISSIONS
 from runward.api.query_strings import Query, read_query
@@ -64,9 +64,8 @@ class Route:
 class DoorRoute(APIRoute):
     """FastAPI's route, for its document and its router; requests are read by our own rules (R46), which its machinery cannot keep."""
 
-    def __init__(self, path: str, endpoint: Endpoint, *, route: Route, authenticator: Authenticator, **options: Any) -> None:
+    def __init__(self, path: str, endpoint: Endpoint, *, route: Route, **options: Any) -> None:
         self._route = route
-        self._authenticator = authenticator
         parameters = inspect.signature(endpoint, eval_str=True).parameters
         self._path_names = tuple(name for name in parameters if f"{{{name}}}" in path)
         self._query = _model(parameters.get("query"))
@@ -91,7 +90,7 @@ class DoorRoute(APIRoute):
 
     async def _enter(self, asked: Asked, permission: Permission) -> Response:
         given = [value for name, value in asked.scope["headers"] if name == b"authorization"]
-        asked.caller = await self._authenticator.caller(given)
+        asked.caller = await asked.authenticator.caller(given)
         asked.caller.require(permission)
         arguments = self._path(asked)
         raw = asked.scope["query_string"]

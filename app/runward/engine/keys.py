@@ -68,9 +68,9 @@ async def revoke(services: Services, id: str) -> bool:
     return revoked
 
 
-async def require_keys(services: Services, required: bool) -> None:
-    """Lets everybody in without a key, or asks for keys again. Without keys a service binds loopback only."""
-    await services.directory.set_authentication(required)
+async def open_to_all(services: Services) -> None:
+    """Lets everybody in without a key again. Without keys a service binds loopback only."""
+    await services.directory.set_authentication(False)
     _tell(services)
 
 

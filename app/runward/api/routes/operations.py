@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from runward.api.asking import Asked, answer
-from runward.api.openapi import text
 from runward.api.routing import Answer, Route
 from runward.api.schemas.views import Health
 from runward.core.errors import Unavailable
@@ -25,7 +24,7 @@ async def readiness(asked: Asked) -> Response:
 
 async def document(asked: Asked) -> Response:
     """This description."""
-    return Response(text(asked.app), 200, {"Cache-Control": "no-cache"}, "application/json")
+    return Response(asked.app.state.document(), 200, {"Cache-Control": "no-cache"}, "application/json")
 
 
 ROUTES = (
