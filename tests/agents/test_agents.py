@@ -191,7 +191,7 @@ def test_an_output_is_a_model_or_a_schema() -> None:
         {"schema": Shop, "name": "my answer"},
     ):
         with pytest.raises(DefinitionError, match="Output"):
-            Output(**fields)  # type: ignore[arg-type]
+            Output(**fields)
     with pytest.raises(DefinitionError, match=r"Output\.verify"):
         Output(schema=Shop, verify="yes")  # type: ignore[arg-type]
 
@@ -208,7 +208,7 @@ def test_a_policy_holds_lists_of_names() -> None:
     assert Policy(allow_tools=["a"], deny_tools=["b"], require_approval=["c"]).tools == ("a", "b", "c")
     for fields in ({"deny_tools": "refund"}, {"allow_models": [3]}):
         with pytest.raises(DefinitionError, match=r"Policy\."):
-            Policy(**fields)  # type: ignore[arg-type]
+            Policy(**fields)
 
 
 def test_guardrails_are_one_function_or_several() -> None:

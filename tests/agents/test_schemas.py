@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,12 @@ def test_complaints_are_short_whatever_was_sent() -> None:
 def test_what_is_no_safe_schema_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=r"^It is not (a JSON Schema|JSON)"):
         Schema(document, of="It")
+
+
+def test_a_reference_to_a_file_is_refused_even_if_it_could_be_read(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "string"}')
+    with pytest.raises(DefinitionError, match="Retrieval is disabled"):
+        Schema({"$ref": (tmp_path / "schema.json").as_uri()}, of="It")
 
 
 def test_a_pattern_takes_linear_time() -> None:

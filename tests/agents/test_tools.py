@@ -353,10 +353,10 @@ def test_a_schema_of_the_authors_own_is_what_the_model_sees() -> None:
 # -- effect and approval ---------------------------------------------------------------------------------------------------------
 
 
-def made(effect: Any = "unclassified", needs_approval: Any = None) -> Tool[..., Any]:
+def made(effect: Any = "unclassified", needs_approval: Any = None) -> Tool[Any]:
     def act(order_id: int) -> None: ...
 
-    declared: Tool[..., Any] = tool(effect=effect, needs_approval=needs_approval)(act)
+    declared: Tool[Any] = tool(effect=effect, needs_approval=needs_approval)(act)
     return declared
 
 

@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from runward.agents.approvals import Approval, NeedsApproval, approval_of
 from runward.agents.contexts import RunContext, ToolContext
@@ -17,8 +17,9 @@ from runward.agents.signatures import Signature, name_of, read_signature
 from runward.core.errors import DefinitionError
 from runward.core.runs.calls import Effect, OnUnknown, ToolTraits
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Called_co = TypeVar("Called_co", covariant=True)
+"""The function's own type. Covariant and without a bound, so that a list of different tools is a list of tools to a type checker."""
 
 EffectName = Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
 Enabled = bool | Callable[[RunContext[Any, Any]], bool | Awaitable[bool]]
@@ -85,7 +86,7 @@ class AnyTool(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tool(AnyTool, Generic[P, R]):
+class Tool(AnyTool, Generic[Called_co]):
     """A function that a model may call; what `@tool` makes of it. Calling it calls the function::
 
         assert await lookup_order(7, ctx=make_context(resources=fake_shop))
@@ -103,7 +104,7 @@ class Tool(AnyTool, Generic[P, R]):
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     max_attempts: int = DEFAULT_ATTEMPTS
     on_unknown: OnUnknown = "reconcile"
-    function: Callable[P, R] = field(repr=False)
+    function: Called_co = field(repr=False)
     signature: Signature = field(repr=False)
     to_model_output: Callable[[Any], Any] | None = field(default=None, repr=False)
     probe: Probe | None = field(default=None, repr=False)
@@ -119,8 +120,10 @@ class Tool(AnyTool, Generic[P, R]):
         object.__setattr__(self, "__doc__", self.function.__doc__)
         object.__setattr__(self, "__wrapped__", self.function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+    @property
+    def __call__(self) -> Called_co:
+        """Calling the tool calls its function."""
+        return self.function
 
     @property
     def kind(self) -> str:
@@ -151,11 +154,11 @@ class Tool(AnyTool, Generic[P, R]):
 class Decorator(Protocol):
     """What `tool(…)` with options returns."""
 
-    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+    def __call__(self, function: F, /) -> Tool[F]: ...
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(function: F, /) -> Tool[F]: ...
 
 
 @overload
@@ -217,7 +220,7 @@ def tool(
             'Look up an order by its number.'
     """
 
-    def declare(function: Callable[..., Any]) -> Tool[..., Any]:
+    def declare(function: Callable[..., Any]) -> Tool[Any]:
         signature = read_signature(function, _local_names(depth=2 if bare else 1))
         return Tool(
             name=function.__name__ if name is None else name,

@@ -30,7 +30,7 @@ class LocalTool:
     nothing lazy in a result runs on the loop that should run in a thread.
     """
 
-    def __init__(self, tool: Tool[..., Any], *, max_result_bytes: int, threads: Threads) -> None:
+    def __init__(self, tool: Tool[Any], *, max_result_bytes: int, threads: Threads) -> None:
         of = f"Tool {tool.name!r}"
         self._traits = tool.traits
         self._signature = tool.signature

@@ -116,7 +116,7 @@ def _compare(plain: Any, dumped: Any) -> None:
             _refuse("it holds NaN or an infinite number")
         case Decimal() if not plain.is_finite():
             _refuse("it holds NaN or an infinite number")
-        case bytes() | bytearray() if dumped == bytes(plain).decode("utf-8", "replace"):
+        case bytes() | bytearray() if plain and dumped == bytes(plain).decode("utf-8", "replace"):
             _refuse("it holds bytes; return a File, or encode them")
         case Mapping() if isinstance(dumped, dict):
             if len(plain) == len(dumped):
