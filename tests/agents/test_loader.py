@@ -134,6 +134,14 @@ def test_a_start_is_stopped_with_the_entry_and_the_reason(tmp_path: Path, source
     )
 
 
+def test_values_of_settings_are_not_told(tmp_path: Path) -> None:
+    source = "from pydantic import BaseModel\nclass Settings(BaseModel):\n    dsn: int\nSettings(dsn='s3cr3t')\n"
+    write(tmp_path, "bad.py", source)
+    with pytest.raises(DefinitionError, match=r"ValidationError: `dsn`: Input should be a valid integer") as raised:
+        load("bad.py", directory=tmp_path)
+    assert "s3cr3t" not in str(raised.value)
+
+
 @pytest.mark.parametrize("entry", ["nowhere.py", "nowhere.yaml", "folder/nowhere.yml"])
 def test_a_file_that_is_not_there(tmp_path: Path, entry: str) -> None:
     with pytest.raises(DefinitionError, match="there is no such file"):

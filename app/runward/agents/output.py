@@ -18,7 +18,12 @@ OutputMode = Literal["auto", "native", "tool", "prompted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a verifier says of a candidate. Made by `Verdict.verified()`, `Verdict.rejected(feedback)`, `Verdict.inconclusive(why)`."""
+    """What a verifier says of a candidate. Made by `Verdict.verified()`, `Verdict.rejected(feedback)`, `Verdict.inconclusive(why)`.
+
+    Example::
+
+        return Verdict.verified() if candidate.total == 42 else Verdict.rejected("Check the sum again.")
+    """
 
     kind: Literal["verified", "rejected", "inconclusive"]
     message: str = ""

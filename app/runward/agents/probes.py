@@ -20,12 +20,22 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """The effect did not happen and cannot happen any more: the call runs again under the same key."""
+    """The effect did not happen and cannot happen any more: the call runs again under the same key.
+
+    Example::
+
+        return DidNotHappen() if await payments.find(key) is None else Happened("refunded")
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """Nobody knows: a person is asked, and reads `why`."""
+    """Nobody knows: a person is asked, and reads `why`.
+
+    Example::
+
+        return CannotTell("the payment service is down")
+    """
 
     why: str = ""
 

@@ -46,7 +46,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedCall:
-    """A tool call as an `on_tool_call` guardrail gets it."""
+    """A tool call as an `on_tool_call` guardrail gets it: its id, the tool's name, and the arguments as the model issued them.
+
+    Example::
+
+        return Block("not today") if call.tool_name == "refund" else None
+    """
 
     tool_call_id: str
     tool_name: str
