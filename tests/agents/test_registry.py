@@ -26,7 +26,7 @@ from runward import (
     tool,
 )
 from runward.agents.binding import fingerprint
-from runward.agents.limitations import offered, unsupported, unsupported_call, unsupported_run
+from runward.agents.limitations import unsupported, unsupported_call, unsupported_run
 from runward.agents.manifest import manifest
 from runward.agents.registry import Registry
 
@@ -170,20 +170,10 @@ def test_a_plain_agent_has_no_warnings() -> None:
 
 
 def test_declarations_without_effect_yet_are_warned_about() -> None:
-    @tool(effect="read", probe=lambda key, arguments, ctx: DidNotHappen(), enabled=lambda ctx: True)
+    @tool(effect="read", probe=lambda key, arguments, ctx: DidNotHappen())
     def probed() -> None: ...
 
     made = replace(V1, tools=[probed], fallback_models=["openai:gpt-5"], handoffs=["support"])
     warnings = " ".join(unsupported(made))
-    assert all(word in warnings for word in ("probe", "enabled", "fall-back", "handoffs"))
+    assert all(word in warnings for word in ("probe", "fall-back", "handoffs"))
     assert unsupported_run(made) is None and unsupported_call(made, probed) is None
-
-
-def test_tools_that_are_not_enabled_are_not_offered() -> None:
-    @tool(effect="read", enabled=False)
-    def hidden() -> None: ...
-
-    @tool(effect="read", enabled=lambda ctx: True)
-    def asked() -> None: ...
-
-    assert offered(replace(V1, tools=[lookup, hidden, asked])) == (lookup,)

@@ -28,6 +28,11 @@ def hidden(order_id: int) -> str:
     return ""
 
 
+@tool(effect="read", enabled=lambda ctx: ctx.scope.tenant == "acme")
+def sometimes(order_id: int) -> str:
+    return ""
+
+
 @tool(effect="read")
 def denied(order_id: int) -> str:
     return ""
@@ -36,10 +41,13 @@ def denied(order_id: int) -> str:
 def test_only_what_this_version_can_run_has_a_body() -> None:
     pick = ClientTool(name="pick", description="Pick.", parameters={"type": "object"})
     agent = Agent(
-        name="desk", model="openai:gpt-5", tools=[look, gated, charge, hidden, denied, pick, ask_user], policy=Policy(deny_tools=["denied"])
+        name="desk",
+        model="openai:gpt-5",
+        tools=[look, gated, charge, hidden, sometimes, denied, pick, ask_user],
+        policy=Policy(deny_tools=["denied"]),
     )
     made = bodies(agent, max_result_bytes=1_000, threads=Threads())
-    assert list(made) == ["look", "charge"] and made["charge"].traits == charge.traits
+    assert list(made) == ["look", "charge", "sometimes"] and made["charge"].traits == charge.traits
 
 
 def test_the_demo_desk_has_its_tools() -> None:

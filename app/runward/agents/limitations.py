@@ -45,24 +45,21 @@ def unsupported_call(agent: Agent, tool: AnyTool) -> str | None:
     return _sentence(f"Tool {tool.name!r} uses", found) if found else None
 
 
-def offered(agent: Agent) -> tuple[AnyTool, ...]:
-    """The tools that models are offered. One whose `enabled` is a function is not: this version does not ask it yet."""
-    return tuple(tool for tool in agent.tools if tool.offered is True)
-
-
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
     found = [unsupported_run(agent), *(unsupported_call(agent, tool) for tool in agent.tools)]
-    for tool in agent.tools:
-        if callable(tool.offered):
-            found.append(f"Tool {tool.name!r} is not offered to models: this version does not ask its `enabled` function yet.")
-        if isinstance(tool, Tool) and (tool.probe is not None or tool.verify_evidence is not None):
-            found.append(f"Tool {tool.name!r} has a probe or checks evidence: this version does not settle unknown effects yet.")
+    found += [_unsettled(tool) for tool in agent.tools]
     if agent.fallback_models:
         found.append(f"Agent {agent.name!r} has fall-back models: this version does not fail over to them yet.")
     if agent.handoffs:
         found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
     return tuple(each for each in found if each is not None)
+
+
+def _unsettled(tool: AnyTool) -> str | None:
+    if not isinstance(tool, Tool) or (tool.probe is None and tool.verify_evidence is None):
+        return None
+    return f"Tool {tool.name!r} has a probe or checks evidence: this version does not settle unknown effects yet."
 
 
 def _sentence(who: str, what: list[str]) -> str:

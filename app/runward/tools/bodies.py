@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runward.agents.agent import Agent
-from runward.agents.limitations import offered, unsupported_call
+from runward.agents.limitations import unsupported_call
 from runward.agents.tools import Tool
 from runward.ports import tools as port
 from runward.tools.local import LocalTool
@@ -17,6 +17,6 @@ def bodies(agent: Agent, *, max_result_bytes: int, threads: Threads) -> dict[str
     """
     return {
         tool.name: LocalTool(tool, max_result_bytes=max_result_bytes, threads=threads)
-        for tool in offered(agent)
-        if isinstance(tool, Tool) and unsupported_call(agent, tool) is None
+        for tool in agent.tools
+        if isinstance(tool, Tool) and tool.enabled is not False and unsupported_call(agent, tool) is None
     }
