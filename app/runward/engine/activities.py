@@ -15,7 +15,7 @@ class Running(Protocol):
     """An activity under way."""
 
     async def outcome(self) -> Happening:
-        """Does it, and says what happened. Raises nothing but CancelledError, which means: nobody wants to know any more."""
+        """Does it, and says what happened. Raises CancelledError when nobody wants to know any more, LeaseLost, and nothing else."""
         ...
 
     def stop(self) -> None:
@@ -26,9 +26,10 @@ class Running(Protocol):
 class Activities:
     """Starts and stops activities by their description; two equal descriptions are the same activity."""
 
-    def __init__(self, clock: Clock, report: Callable[[Happening], None]) -> None:
+    def __init__(self, clock: Clock, report: Callable[[Happening], None], failed: Callable[[BaseException], Happening]) -> None:
         self._clock = clock
         self._report = report
+        self._failed = failed
         self._running: dict[Activity, tuple[Running, asyncio.Task[None]]] = {}
 
     def __contains__(self, activity: Activity) -> bool:
@@ -69,6 +70,11 @@ class Activities:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, activity: Activity, running: Running) -> None:
-        fact = await running.outcome()
+        try:
+            fact = await running.outcome()
+        except (Exception, asyncio.CancelledError) as error:  # a task that ended without a word would be waited for until the lease is lost
+            if activity not in self._running:
+                raise
+            fact = self._failed(error)
         if self._running.pop(activity, None) is not None:
             self._report(fact)

@@ -19,6 +19,7 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import (
     AttemptEnded,
+    Broke,
     CheckpointSaved,
     DrainAsked,
     Happening,
@@ -44,6 +45,7 @@ GATHER_SECONDS = 0.002
 """Calls that end within so long of each other share a commit."""
 SCREEN_SECONDS = 0.005
 """How long a commit waits for what needs no commit first."""
+UNFORESEEN = "The service failed unexpectedly."
 T = TypeVar("T")
 
 NEEDS_NOTHING_DURABLE = (Screen, ChooseModel)
@@ -81,7 +83,7 @@ class Leg:
         self._facts: deque[Happening] = deque()
         self._kept: list[tuple[CheckpointSaved, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
-        self._activities = Activities(services.clock, self._report)
+        self._activities = Activities(services.clock, self._report, self._failed)
         self._timer = Timer(services.clock, self._time_came)
         self._news = False
         self._asked_to_drain = False
@@ -121,10 +123,11 @@ class Leg:
     # -- what others tell the leg ------------------------------------------------------------------------------------------
 
     def heard(self, head: Head) -> None:
-        """Where the store says the run stands: there may be mail, or somebody asks for a drain, or it is somebody else's by now."""
-        if head.leg != self._row.leg:
+        """Where the store says the run stands: there may be mail, or somebody asks for a drain, or it is somebody else's by now. An answer
+        from before this leg began says nothing."""
+        if head.leg > self._row.leg:
             self.lose()
-        else:
+        elif head.leg == self._row.leg:
             self._noticed(head.mail_received, head.drain_leg)
 
     def poke(self) -> None:
@@ -196,6 +199,7 @@ class Leg:
 
     async def _round(self) -> bool:
         """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""
+        self._take_facts()
         self._check_time()
         run, emitted, gated, decision = self._settled()
         if isinstance(decision, Work):
@@ -214,8 +218,9 @@ class Leg:
         if isinstance(decision, LegOver):
             return False
         assert isinstance(decision, Work)
-        self._act(decision)
-        await self._wait()
+        if not self._facts:  # what ended during the commit would look like something that has not begun, and start again
+            self._act(decision)
+            await self._wait()
         return True
 
     def _settled(self) -> tuple[RunState, Emitted, bool, Decision]:
@@ -345,6 +350,14 @@ class Leg:
     def _report(self, fact: Happening) -> None:
         self._facts.append(fact)
         self._wake.set()
+
+    def _failed(self, error: BaseException) -> Happening:
+        """Something that a run was waiting for broke in a way nobody had foreseen: the run ends, it must not wait for ever."""
+        if isinstance(error, LeaseLost):
+            self.lose()
+        else:
+            self._services.telemetry.problem("activity_failed", error, uid=self.uid)
+        return Broke(at=self._services.time.now(), code="internal", message=UNFORESEEN, details={})
 
     def _time_came(self) -> None:
         self._wake.set()
