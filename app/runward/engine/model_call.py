@@ -46,6 +46,8 @@ class ModelCall:
         self._offered: frozenset[str] = frozenset()
 
     def stop(self) -> None:
+        if self._stopping:
+            return
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
