@@ -44,8 +44,9 @@ class Hold:
         return -1.0 if self.lost else self._until - self._clock.monotonic()
 
     def check(self) -> None:
-        """Raises LeaseLost once the lease is lost or could have run out."""
+        """Raises LeaseLost once the lease is lost or could have run out. From then on it is lost, even if a renewal comes through."""
         if self.remaining <= 0:
+            self.lost = True
             raise LeaseLost
 
     async def fresh(self) -> None:
