@@ -53,13 +53,14 @@ class Worker:
         self._pid = pid
         self._on_stall = on_stall
         self._legs: dict[str, Leg] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Leg, asyncio.Task[None]] = {}
         self._abandoned: set[str] = set()
         self._driven: tuple[str, ...] = ()
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._idle = asyncio.Event()
         self._draining = False
+        self._claiming = False
         self._unsettled = False
         self._ticked_at = services.clock.monotonic()
         self._loops: list[asyncio.Task[None]] = []
@@ -92,13 +93,14 @@ class Worker:
         """Claims nothing more, lets every run finish the step in hand and gives it back; after the grace it breaks off what can be
         repeated, and leaves the leases of the rest to run out (R39)."""
         self._draining = True
-        for leg in self._legs.values():
+        for leg in self._tasks:
             leg.drain()
         if not await self._all_over(self._settings.drain_grace):
-            for leg in [*self._legs.values()]:
+            for leg in self._tasks:
                 leg.drain(hurried=True)
             await self._all_over(LAST_SECONDS)
         await self.stop()
+        await self._take_leave()
 
     async def stop(self) -> None:
         """Stops at once: what is still driven is left to its lease."""
@@ -114,11 +116,25 @@ class Worker:
     @property
     def free(self) -> int:
         """How many more runs it would take."""
-        return 0 if self._draining else self._settings.concurrency - len(self._legs)
+        return 0 if self._draining else self._settings.concurrency - len(self._tasks)
 
     async def _all_over(self, seconds: float) -> bool:
-        self._idle.clear()
-        return not self._legs or await wait_for(self._services.clock, self._idle, seconds)
+        """Waits until nothing is driven and no claim is under way, so many seconds at most; says whether it is so."""
+        until = self._services.clock.monotonic() + seconds
+        while self._tasks or self._claiming:
+            self._idle.clear()
+            if not await wait_for(self._services.clock, self._idle, until - self._services.clock.monotonic()):
+                return False
+        return True
+
+    async def _take_leave(self) -> None:
+        """Gives back what a claim without an answer may have taken, and says goodbye. What fails of that, time will do."""
+        try:
+            if self._unsettled:
+                await self._settle()
+            await self._services.directory.forget_worker(self.owner)
+        except Unavailable as error:
+            self._services.telemetry.problem("leave_failed", error)
 
     # -- claiming ----------------------------------------------------------------------------------------------------------
 
@@ -148,9 +164,13 @@ class Worker:
             recovery_delay_ms=round(self._settings.recovery_delay * 1000),
             max_recoveries=self._settings.max_recoveries,
         )
-        self._unsettled = True
+        self._unsettled = self._claiming = True
         sent_at = self._services.clock.monotonic()
-        claims = await self._services.store.claim(request)
+        try:
+            claims = await self._services.store.claim(request)
+        finally:
+            self._claiming = False
+            self._idle.set()
         self._unsettled = False
         self._services.time.learn(claims.now)
         for claimed in claims.taken:
@@ -175,10 +195,14 @@ class Worker:
             services=self._services,
             subscribers=self._tails,
         )
+        before = self._legs.get(row.uid)
+        if before is not None:  # it gave the run back, or lost it, and has not heard of that yet
+            before.lose()
         self._legs[row.uid] = leg
+        self._abandoned.discard(row.uid)
         self._driven = tuple(self._legs)
         self._tails.driven_here(row.uid, True)
-        self._tasks[row.uid] = asyncio.ensure_future(self._drive(leg))
+        self._tasks[leg] = asyncio.ensure_future(self._drive(leg))
         if self._draining:
             leg.drain()
 
@@ -188,22 +212,27 @@ class Worker:
             if leg.status is Status.QUEUED:
                 self._services.bus.publish((Hint(Topic.READY, leg.uid),))
         except LeaseLost:
-            self._abandoned.add(leg.uid)
+            self._abandon(leg)
             self._services.telemetry.event("lease_lost", uid=leg.uid)
         except asyncio.CancelledError:
-            self._abandoned.add(leg.uid)
+            self._abandon(leg)
             raise
         except Exception as error:  # noqa: BLE001 - a bug ends one leg: its lease runs out, the worker goes on
-            self._abandoned.add(leg.uid)
+            self._abandon(leg)
             self._services.telemetry.problem("leg_failed", error, uid=leg.uid)
         finally:
-            del self._legs[leg.uid]
-            del self._tasks[leg.uid]
-            self._driven = tuple(self._legs)
-            self._tails.driven_here(leg.uid, False)
+            del self._tasks[leg]
+            if self._legs.get(leg.uid) is leg:
+                del self._legs[leg.uid]
+                self._driven = tuple(self._legs)
+                self._tails.driven_here(leg.uid, False)
             self._wake.set()
-            if not self._legs:
-                self._idle.set()
+            self._idle.set()
+
+    def _abandon(self, leg: Leg) -> None:
+        """The leg did not give its run back: its lease, if it still has one, is left to run out."""
+        if self._legs.get(leg.uid) is leg:
+            self._abandoned.add(leg.uid)
 
     # -- news --------------------------------------------------------------------------------------------------------------
 
