@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,17 @@ class AuthorFailed(Exception):
 
 
 async def call_author(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function, awaits what it returns if need be. Raises AuthorFailed."""
+    """Calls a function, awaits what it returns if need be. Raises AuthorFailed, also where the function wants to end its task or the
+    process; only a cancel that comes from outside passes through."""
     try:
         value = function(*arguments)
         return await value if inspect.isawaitable(value) else value
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise AuthorFailed(what) from error
+    except BaseException as error:
         raise AuthorFailed(what) from error
