@@ -37,12 +37,12 @@ class Tail:
         self.read_again = False
         self._ring: deque[StoredFrame] = deque()
         self._bytes = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def feed(self, frames: Sequence[StoredFrame]) -> bool:
-        """Takes frames that have become durable. False when some before them are missing."""
+        """Takes frames that have become durable. False when some before them are missing, or may be."""
         if self.last is None:
-            return True
+            return False
         fresh = [frame for frame in frames if frame.seq > self.last]
         if fresh and fresh[0].seq != self.last + 1:
             return False
@@ -76,11 +76,11 @@ class Tail:
     async def stirred(self) -> None:
         """Returns at the next news."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         try:
             await waiting
         finally:
-            self._waiting.discard(waiting)
+            self._waiting.pop(waiting, None)
 
 
 class Subscription:
@@ -254,11 +254,12 @@ class Tails:
             if not self._tails:
                 self._watched.clear()
                 continue
+            watched = [*self._tails.items()]
             try:
-                heads = await self._services.store.heads([*self._tails])
+                heads = await self._services.store.heads([uid for uid, _ in watched])
             except Unavailable:
                 continue
-            for uid, tail in [*self._tails.items()]:
+            for uid, tail in watched:
                 if uid not in heads:
                     tail.gone = True
                     tail.stir()
