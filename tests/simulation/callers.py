@@ -1,0 +1,212 @@
+"""Callers of a simulated world: they ask whichever process they reach, ask again when nobody knows what became of it, and hold the
+service to what it answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from runward.core.errors import Conflict, NotFound, Unavailable
+from runward.core.messages import Message, TextPart
+from runward.core.runs.limits import TighterLimits
+from runward.engine.callers import LOCAL
+from runward.engine.commands import NewRun, Repeatable
+from runward.engine.queries import RunView
+from runward.engine.service import Service
+from runward.engine.tail import RunGone
+from tests.simulation.agents import AGENT
+from tests.simulation.loop import first, sleep
+from tests.simulation.processes import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+
+PATIENCE = 4.0
+"""How long a caller waits for an answer, in virtual seconds."""
+
+
+class Nobody(Exception):
+    """Nobody knows what became of it: the process died, or did not answer in time."""
+
+
+class Caller:
+    """One caller and its one run."""
+
+    def __init__(self, world: World, run_id: str, chance: Random) -> None:
+        self._world = world
+        self._chance = chance
+        self.run_id = run_id
+        self.uid: str | None = None
+        self.gone = False
+        self._revision = 0
+
+    async def live(self) -> None:
+        """Creates a run, follows it, perhaps cancels it, and perhaps deletes it in the end."""
+        chance = self._chance
+        await sleep(chance.choice((0, 0.05, 0.5, 2.0)))
+        await self._create()
+        if self.uid is None:
+            return
+        others = [asyncio.ensure_future(self._follow()) for _ in range(chance.choice((0, 1, 1, 2)))]
+        if chance.random() < 0.25:
+            others.append(asyncio.ensure_future(self._cancel()))
+        if chance.random() < 0.3:
+            others.append(asyncio.ensure_future(self._create()))
+        view = await self._end()
+        for other in others:
+            await other
+        if view is not None and chance.random() < 0.2:
+            await self._delete()
+
+    # -- asking ------------------------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Callable[[Service], Awaitable[T]]) -> T:
+        """An answer from some process. Raises what it raised, and Nobody."""
+        while not (reachable := [process for process in self._world.processes if process.up]):
+            await sleep(0.2)
+        process = self._chance.choice(reachable)
+        asked = process.begin(_asked(question, process))
+        patience = asyncio.ensure_future(sleep(PATIENCE))
+        await first(asked, patience, asyncio.shield(process.gone))
+        patience.cancel()
+        if not asked.done():
+            raise Nobody
+        answer: T = asked.result()
+        return answer
+
+    async def ask_again(self, question: Callable[[Service], Awaitable[T]]) -> T:
+        """The same, until somebody knows."""
+        while True:
+            try:
+                return await self.ask(question)
+            except (Nobody, Unavailable):
+                await sleep(self._chance.choice((0, 0.05, 0.3)))
+
+    # -- what it wants -------------------------------------------------------------------------------------------------------
+
+    async def _create(self) -> None:
+        new = NewRun(
+            agent=AGENT,
+            messages=(Message(seq=0, role="user", content=(TextPart(text=self.run_id),)),),
+            run_id=self.run_id,
+            limits=self._limits(self._world.chance_of(self.run_id, "limits")),
+            priority=self._world.chance_of(self.run_id).choice((0, 0, 5)),
+        )
+        key = Repeatable(key=self.run_id, fingerprint="the same")
+        try:
+            created = await self.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
+        except (Conflict, NotFound) as refused:
+            self._check(self.gone or self.uid is not None, "R42 one key makes one run", f"{refused.code}: {refused.detail}")
+            return
+        self._check(created.row.uid in self._world.watch.stories, "I-23 what is accepted is durable", created.row.uid)
+        self._check(self.uid in (None, created.row.uid), "I-50 the same key is the same run", f"{self.uid} and {created.row.uid}")
+        self.uid = created.row.uid
+
+    def _limits(self, chance: Random) -> TighterLimits:
+        if chance.random() < 0.8:
+            return TighterLimits()
+        return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0)))
+
+    async def _cancel(self) -> None:
+        await sleep(self._chance.choice((0, 0.01, 0.1, 0.5, 1.5, 4.0)))
+        try:
+            answer = await self.ask_again(lambda service: service.commands.cancel_run(LOCAL, self.run_id, "enough"))
+        except NotFound:
+            self._check(self.gone, "I-22 a run does not vanish", "cancelled")
+            return
+        if answer.accepted and self.uid is not None:
+            self._world.watch.cancelled.add(self.uid)
+        self._check(answer.accepted or answer.row.status.ended, "R37 only what has ended is not cancelled", str(answer.row.status))
+
+    async def _end(self) -> RunView | None:
+        """Reads the run until it is over: its revision only grows."""
+        while True:
+            try:
+                view = await self.ask_again(lambda service: service.queries.run(LOCAL, self.run_id))
+            except NotFound:
+                self._check(self.gone, "I-22 a run does not vanish", "read")
+                return None
+            self._check(view.revision >= self._revision, "I-11 revisions only grow", f"{self._revision} and then {view.revision}")
+            self._revision = view.revision
+            if view.status.ended:
+                return view
+            if not self._world.troubled and self._world.settled:
+                return view
+            await sleep(self._chance.choice((0.2, 0.5)))
+
+    async def _delete(self) -> None:
+        self.gone = True
+        try:
+            await self.ask_again(lambda service: service.commands.delete_run(LOCAL, self.run_id))
+        except NotFound:
+            pass
+        except Conflict:
+            self.gone = False
+
+    async def _follow(self) -> None:
+        """Reads the journal from some process to some other, as far as they come, without a gap and without a repeat."""
+        cursor = 0
+        uid = self.uid
+        assert uid is not None
+        while True:
+            while not (reachable := [process for process in self._world.processes if process.up]):
+                await sleep(0.2)
+            process = self._chance.choice(reachable)
+            reader = Reader(self._world, process, uid, cursor)
+            asked = process.begin(reader.read())
+            waiting = asyncio.ensure_future(sleep(self._chance.choice((0.5, 3.0, 20.0))))
+            await first(asked, waiting, asyncio.shield(process.gone))
+            waiting.cancel()
+            if not asked.done():
+                asked.cancel()
+            cursor = reader.cursor
+            if reader.over or uid not in self._world.database.actors:
+                return
+            if not self._world.troubled and self._world.settled and cursor == self._world.database.actors[uid].envelope.last_seq:
+                return
+
+    def _check(self, kept: bool, promise: str, what: str) -> None:
+        self._world.watch.check(kept, promise, f"{self.run_id}: {what}")
+
+
+class Reader:
+    """One subscription of one caller in one process."""
+
+    def __init__(self, world: World, process: Process, uid: str, cursor: int) -> None:
+        self._world = world
+        self._process = process
+        self._uid = uid
+        self.cursor = cursor
+        self.over = False
+
+    async def read(self) -> None:
+        try:
+            async with self._process.service.queries.subscribe(self._uid, self.cursor) as subscription:
+                while True:
+                    self._heard(await subscription.next())
+                    if self.over:
+                        return
+        except RunGone:
+            self._world.watch.check(self._uid not in self._world.database.actors, "R44a a stream ends with its run", self._uid)
+            self.over = True
+        except Unavailable:
+            return
+
+    def _heard(self, frames: object) -> None:
+        """I-42, R4: exactly the next frames, the very bytes that are durable already."""
+        assert isinstance(frames, (list, tuple))
+        rows = self._world.database.actors.get(self._uid)
+        if rows is None:
+            return
+        durable = rows.frames[self.cursor : self.cursor + len(frames)]
+        self._world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
+        self.cursor += len(frames)
+        self.over = b'"final":true' in frames[-1].data
+
+
+async def _asked(question: Callable[[Service], Awaitable[T]], process: Process) -> T:
+    return await question(process.service)
