@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import jsonschema_rs
-
 from runward.agents.models import CHOSEN
 from runward.agents.registry import Registry
+from runward.agents.schemas import Schema
 from runward.core.errors import Invalid, Problem
 from runward.core.runs.limits import Limits
 from runward.engine.services import Services
@@ -43,7 +42,7 @@ class Catalog:
         self._local = [_listed(entry.manifest.to_json()) for entry in registry.agents]
         self._published: Sequence[Listed] = ()
         self._read_at: float | None = None
-        self._checks: dict[str, jsonschema_rs.Validator] = {}
+        self._schemas: dict[str, Schema] = {}
 
     async def find(self, name: str, version: str | None) -> Listed | None:
         """The version asked for, or the one defined last. This process's own agents come first."""
@@ -60,13 +59,14 @@ class Catalog:
         """Raises Invalid when a run's context does not fit the agent's model. Values are never echoed."""
         if listed.context_schema is None:
             return
-        check = self._checks.get(listed.fingerprint)
-        if check is None:
-            check = self._checks[listed.fingerprint] = jsonschema_rs.validator_for(dict(listed.context_schema), offline=True)
-        value = {} if context is None else dict(context)
-        problems = [_problem(error) for error in check.iter_errors(value)]
-        if problems:
+        schema = self._schemas.get(listed.fingerprint)
+        if schema is None:
+            of = f"The context_schema of agent {listed.name!r}"
+            schema = self._schemas[listed.fingerprint] = Schema(listed.context_schema, of=of)
+        mismatches = schema.mismatches({} if context is None else dict(context))
+        if mismatches:
             message = f"The context does not fit the agent {listed.name!r}. Its context_schema says what does."
+            problems = [Problem(pointer=f"/context{each.pointer}", code="invalid_context", detail=each.message) for each in mismatches]
             raise Invalid(message, code="invalid_context", problems=problems)
 
     async def _known(self, fresh_seconds: float) -> Sequence[Listed]:
@@ -110,8 +110,3 @@ def _listed(manifest: Mapping[str, Any]) -> Listed:
         context_schema=manifest["context_schema"],
         manifest=manifest,
     )
-
-
-def _problem(error: jsonschema_rs.ValidationError) -> Problem:
-    pointer = "/context" + "".join(f"/{part}" for part in error.instance_path)
-    return Problem(pointer=pointer, code="invalid_context", detail=f"Does not satisfy {'/'.join(str(part) for part in error.schema_path)}.")

@@ -8,7 +8,9 @@ import itertools
 from collections.abc import Callable
 
 SPEED = 500.0
-"""Virtual seconds per real second at most, so that what runs in real threads is not overtaken by its own time-outs."""
+"""Virtual seconds per real second at most."""
+SPEED_WITH_TOOLS = 20.0
+"""The same while author code runs, which may really wait: its time-outs must not overtake it."""
 TURNS = 25
 """How often everybody gets a turn before time goes on."""
 
@@ -20,6 +22,7 @@ class VirtualClock:
         self._now = 0.0
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.tools_running = 0
 
     def monotonic(self) -> float:
         return self._now
@@ -53,7 +56,7 @@ class VirtualClock:
                 raise TimeoutError(f"It did not happen within {limit_seconds} s of virtual time.")
             before = self._now
             self._wake_next()
-            await asyncio.sleep((self._now - before) / SPEED)
+            await asyncio.sleep((self._now - before) / (SPEED_WITH_TOOLS if self.tools_running else SPEED))
 
     def _wake_next(self) -> None:
         at, _, woken = heapq.heappop(self._sleepers)

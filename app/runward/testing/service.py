@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
 from runward.engine.clock import SystemChance
 from runward.engine.commands import NewRun
+from runward.engine.deployment import Deployed
 from runward.engine.sealing import Seal
 from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings
@@ -24,6 +25,7 @@ from runward.models.clients import ModelClients
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
+from runward.testing.tools import WatchedTool
 from runward.wiring import deployed
 
 T = TypeVar("T")
@@ -98,8 +100,9 @@ class TestService:
             telemetry=logging_telemetry(None),
         )
         registry, models = Registry(agents), ModelClients(self.clock)
+        ready = deployed(registry, models, max_result_bytes=MAX_RESULT_BYTES)
         workforce = Workforce(
-            deployed=deployed(registry, models, max_result_bytes=MAX_RESULT_BYTES),
+            deployed={binding: self._watched(each) for binding, each in ready.items()},
             models=models,
             settings=settings or WorkerSettings(),
             host="test",
@@ -174,6 +177,9 @@ class TestService:
     def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
         """Moves time."""
         self.clock.advance(seconds + 60 * minutes + 3_600 * hours + 86_400 * days)
+
+    def _watched(self, agent: Deployed) -> Deployed:
+        return replace(agent, tools={name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()})
 
     async def _passing(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)

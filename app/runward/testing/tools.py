@@ -1,0 +1,35 @@
+"""Tools as they are, with the clock told while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runward.core.runs.calls import ToolTraits
+from runward.ports.tools import Returned, Tool
+from runward.testing.clock import VirtualClock
+
+
+class WatchedTool:
+    """A tool that slows virtual time down while it runs, because it may really wait."""
+
+    def __init__(self, tool: Tool, clock: VirtualClock) -> None:
+        self._tool = tool
+        self._clock = clock
+
+    @property
+    def traits(self) -> ToolTraits:
+        return self._tool.traits
+
+    def refusal(self, arguments: Mapping[str, Any]) -> str | None:
+        return self._tool.refusal(arguments)
+
+    async def invoke(self, arguments: Mapping[str, Any], context: Any) -> Returned:
+        self._clock.tools_running += 1
+        try:
+            return await self._tool.invoke(arguments, context)
+        finally:
+            self._clock.tools_running -= 1
+
+    async def project(self, raw: Any, context: Any) -> Returned:
+        return await self._tool.project(raw, context)
