@@ -100,8 +100,9 @@ class FakeProvider:
         self.connections += 1
         self._idle.clear()
         try:
-            while (request := await _read(reader)) is not None:
-                await self._serve(request, reader, writer)
+            early = b""
+            while (request := await _read(reader, early)) is not None:
+                early = await self._serve(request, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         except asyncio.CancelledError:
@@ -116,10 +117,12 @@ class FakeProvider:
     def _closing(self) -> bool:
         return self._server is not None and not self._server.is_serving()
 
-    async def _serve(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Replies, and returns what came of the next request in the meantime."""
         if request.method == "GET":
             seen = [{"path": item.path, "body": item.body.decode()} for item in self.requests]
-            return await _refuse(Plain(status=200, body=json.dumps(seen)), writer)
+            await _refuse(Plain(status=200, body=json.dumps(seen)), writer)
+            return b""
         async with self._news:
             self.requests.append(request)
             self._news.notify_all()
@@ -138,8 +141,10 @@ class FakeProvider:
                     await self._stream(reply, request, writer, watch)
         finally:
             watch.cancel()
+            await asyncio.wait([watch])
+        return b"" if watch.cancelled() else watch.result()
 
-    async def _stream(self, answer: Answer, request: Received, writer: asyncio.StreamWriter, watch: asyncio.Future[None]) -> None:
+    async def _stream(self, answer: Answer, request: Received, writer: asyncio.StreamWriter, watch: asyncio.Future[bytes]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for event in self.events(answer, request):
             if answer.delay:
@@ -161,8 +166,8 @@ class FakeProvider:
                 await writer.drain()
 
 
-async def _read(reader: asyncio.StreamReader) -> Received | None:
-    line = await reader.readline()
+async def _read(reader: asyncio.StreamReader, early: bytes) -> Received | None:
+    line = early + await reader.readline()
     if not line:
         return None
     method, path, _ = line.decode().split(" ")
@@ -174,14 +179,15 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
     return Received(method=method, path=path, headers=headers, body=body)
 
 
-async def _watch(request: Received, reader: asyncio.StreamReader) -> None:
-    """The client sends nothing while it waits for a reply: what can be read is the end of its connection."""
+async def _watch(request: Received, reader: asyncio.StreamReader) -> bytes:
+    """Nothing comes while the client waits for a reply, but the end of its connection; behind the reply, its next request."""
     try:
-        while await reader.read(1):
-            pass
+        early = await reader.read(1)
     except ConnectionError:
-        pass
-    request.disconnected.set()
+        early = b""
+    if not early:
+        request.disconnected.set()
+    return early
 
 
 async def _refuse(reply: Plain, writer: asyncio.StreamWriter) -> None:
