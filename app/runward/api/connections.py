@@ -6,7 +6,7 @@ import asyncio
 import socket
 from contextlib import suppress
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from runward.api.problems import MEDIA_TYPE, STATUSES
 from runward.api.sse import ABORT
@@ -84,6 +84,6 @@ class Connection(HttpToolsProtocol):
         status, title = STATUSES[code]
         body = to_bytes({"type": f"urn:runward:problem:{code}", "title": title, "status": status, "detail": detail, "code": code})
         head = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-        lines = [b"HTTP/1.1 %d \r\n" % status, *(b"%b: %b\r\n" % header for header in [*self.server_state.default_headers, *head])]
+        lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in [*self.server_state.default_headers, *head])]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.close()

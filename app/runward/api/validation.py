@@ -49,14 +49,25 @@ def _problem(item: ErrorDetails, value: Any, where: Callable[[Sequence[str | int
     return Problem(pointer=where(_path(item["loc"], value, kind)), code=code, detail=_IN_OUR_WORDS.get(kind, item["msg"]))
 
 
-def _path(loc: Sequence[str | int], value: Any, kind: str) -> list[str | int]:
-    """The place in what was sent. Pydantic's own has the names of union members in it, which nobody sent."""
-    path: list[str | int] = []
-    for place, part in enumerate(loc):
-        held = isinstance(value, list) and isinstance(part, int) and part < len(value)
-        if held or (isinstance(value, dict) and part in value):
-            value = value[part]
-        elif not (place == len(loc) - 1 and kind == "missing"):
-            continue
-        path.append(part)
+def _path(loc: Sequence[str | int], value: Any, kind: str) -> Sequence[str | int]:
+    """The place in what was sent. Pydantic's own has names of union members in it, which nobody sent; one may even be that of a field."""
+    _, path = _found(tuple(loc), value, missing=kind == "missing")
     return path
+
+
+def _found(loc: tuple[str | int, ...], value: Any, *, missing: bool) -> tuple[bool, tuple[str | int, ...]]:
+    """As much of a location as leads through the value, and whether its last part, which is the field at fault, is there."""
+    if not loc:
+        return True, ()
+    first, rest = loc[0], loc[1:]
+    there = isinstance(value, list) and isinstance(first, int) and first < len(value)
+    if there or (isinstance(value, dict) and first in value):
+        ends, path = _found(rest, value[first], missing=missing)
+        here = (ends, (first, *path))
+    elif missing and not rest:
+        return True, (first,)
+    else:
+        here = (False, ())
+    if here[0] or not rest:
+        return here
+    return max(here, _found(rest, value, missing=missing), key=lambda found: (found[0], len(found[1])))

@@ -1,0 +1,266 @@
+"""Who calls, what they may do, and whose runs they see."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runward.api import auth
+from runward.api.permissions import PERMISSIONS
+from runward.api.routes import ROUTES
+from runward.core.errors import Invalid
+from runward.core.kernel.actor import Scope
+from runward.engine import keys
+from runward.engine.callers import Permission
+from runward.stores.memory import Faults
+from tests.api.house import House, house, until
+
+READ = (Permission.RUNS_READ,)
+WRITE = (Permission.RUNS_READ, Permission.RUNS_WRITE)
+
+
+async def key(house: House, tenant: str = "acme", permissions: tuple[Permission, ...] = WRITE, **more: object) -> dict[str, str]:
+    """The headers of a caller with a new key."""
+    scope = Scope(tenant=tenant, user=more.pop("user", None), namespace=more.pop("namespace", None))  # type: ignore[arg-type]
+    _, text = await keys.create(house.service.services, scope=scope, permissions=permissions, **more)  # type: ignore[arg-type]
+    await asyncio.sleep(0)  # the bus hands a hint over in the loop's next round
+    return {"Authorization": f"Bearer {text}"}
+
+
+def test_every_route_has_its_permission_in_the_table() -> None:
+    assert {f"{route.method} {route.path}" for route in ROUTES} == PERMISSIONS.keys()
+    assert {name for name, permission in PERMISSIONS.items() if permission is None} == {"GET /healthz", "GET /readyz", "GET /openapi.json"}
+
+
+async def test_without_any_key_everybody_is_local(open_house: House) -> None:
+    run = await open_house.created()
+    assert run["scope"] == {"tenant": "default", "user": None, "namespace": None}
+    assert (await open_house.http.get("/runs", headers={"Authorization": "Bearer nonsense"})).status_code == 200
+
+
+STRANGERS = [
+    [],
+    [b""],
+    [b"Bearer"],
+    [b"Bearer "],
+    [b"Bearer wrong"],
+    [b"Basic cndfOg=="],
+    [b"bearer \xe9\xff\x80"],
+    [b"Bearer rw_0123456789abcdef_" + b"A" * 43],
+    [b"Bearer rw_0123456789abcdef_" + b"A" * 42 + b"\xc3\xa9"],
+    [b"Bearer " + b"x" * 20_000],
+    [b"Bearer a b"],
+]
+
+
+@pytest.mark.parametrize("sent", STRANGERS, ids=range(len(STRANGERS)))
+async def test_once_a_key_exists_nobody_comes_in_without_one(quiet_house: House, sent: list[bytes]) -> None:
+    assert (await quiet_house.http.get("/runs")).status_code == 200
+    await key(quiet_house)
+    for name in PERMISSIONS:
+        method, path = name.replace("{run_id}", "r-1").replace("{name}", "support").split(" ")
+        answer = await quiet_house.http.request(method, path, headers=[(b"Authorization", value) for value in sent])
+        if PERMISSIONS[name] is None:
+            assert answer.status_code == 200
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), name
+            assert answer.headers["www-authenticate"] == 'Bearer realm="runward"'
+    assert quiet_house.heard.problems == []
+
+
+async def test_two_authorizations_are_none(quiet_house: House) -> None:
+    headers = await key(quiet_house)
+    twice = [("Authorization", headers["Authorization"])] * 2
+    assert (await quiet_house.http.get("/runs", headers=headers)).status_code == 200
+    assert (await quiet_house.http.get("/runs", headers=twice)).status_code == 401
+
+
+@pytest.mark.parametrize("name", [name for name, permission in PERMISSIONS.items() if permission is not None])
+async def test_a_key_does_what_it_permits_and_nothing_else(quiet_house: House, name: str) -> None:
+    needed = PERMISSIONS[name]
+    method, path = name.replace("{run_id}", "nope").replace("{name}", "nope").split(" ")
+    others = await key(quiet_house, permissions=tuple(permission for permission in Permission if permission is not needed))
+    answer = await quiet_house.http.request(method, path, headers=others)
+    assert (answer.status_code, answer.json()["code"]) == (403, "not_permitted")
+    assert needed is not None
+    right = await key(quiet_house, permissions=(needed,))
+    assert (await quiet_house.http.request(method, path, headers=right)).status_code in (200, 404, 415)
+
+
+async def test_R43_another_tenant_sees_404_through_every_door(open_house: House) -> None:
+    acme, globex = await key(open_house), await key(open_house, "globex")
+    body = {"agent": "support", "input": "hi", "run_id": "r-1"}
+    run = (await open_house.http.post("/runs", json=body, headers={**acme, "Prefer": "wait=20"})).json()
+    assert (run["status"], run["scope"]["tenant"]) == ("completed", "acme")
+    for name in PERMISSIONS:
+        if "{run_id}" in name:
+            method, path = name.split(" ")
+            theirs = await open_house.http.request(method, path.replace("{run_id}", "r-1"), headers=globex)
+            nobodys = await open_house.http.request(method, path.replace("{run_id}", "r-2"), headers=globex)
+            assert (theirs.status_code, nobodys.status_code) == (404, 404)
+            assert {**theirs.json(), "instance": ""} == {**nobodys.json(), "instance": ""}
+    assert (await open_house.http.get("/runs", headers=globex)).json()["data"] == []
+    assert (await open_house.http.get("/runs/r-1", headers=acme)).json() == run
+
+
+async def test_R42_keys_and_run_ids_do_not_cross_tenants(quiet_house: House) -> None:
+    body = {"agent": "support", "input": "hi", "run_id": "order-7"}
+    tenants = {}
+    for tenant in ("acme", "globex"):
+        headers = {**await key(quiet_house, tenant), "Idempotency-Key": "same"}
+        answers = [await quiet_house.http.post("/runs", json=body, headers=headers) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [202, 200]
+        tenants[answers[0].json()["scope"]["tenant"]] = answers[0].json()["run_id"]
+    assert tenants == {"acme": "order-7", "globex": "order-7"}
+
+
+async def test_a_key_of_one_user_stays_with_that_user(quiet_house: House) -> None:
+    ann, all_of_acme = await key(quiet_house, user="ann"), await key(quiet_house)
+    body = {"agent": "support", "input": "hi"}
+    mine = (await quiet_house.http.post("/runs", json=body, headers=ann)).json()
+    assert mine["scope"] == {"tenant": "acme", "user": "ann", "namespace": None}
+    asked = await quiet_house.http.post("/runs", json={**body, "scope": {"user": "bob"}}, headers=ann)
+    assert (asked.status_code, asked.json()["code"]) == (403, "not_permitted")
+    bobs = (await quiet_house.http.post("/runs", json={**body, "scope": {"user": "bob"}}, headers=all_of_acme)).json()
+    assert (await quiet_house.http.get(f"/runs/{bobs['run_id']}", headers=ann)).status_code == 404
+    listed = (await quiet_house.http.get("/runs?user=bob", headers=ann)).json()["data"]
+    assert (listed, len((await quiet_house.http.get("/runs", headers=all_of_acme)).json()["data"])) == ([], 2)
+
+
+async def test_an_operator_sees_every_tenant_and_may_name_one(quiet_house: House) -> None:
+    acme, operator = await key(quiet_house), await key(quiet_house, "ops", operator=True)
+    run = (await quiet_house.http.post("/runs", json={"agent": "support", "input": "hi"}, headers=acme)).json()
+    address = f"/runs/{run['run_id']}"
+    assert (await quiet_house.http.get(address, headers=operator)).json() == run
+    assert (await quiet_house.http.get(f"{address}?tenant=acme", headers=operator)).json() == run
+    assert (await quiet_house.http.get(f"{address}?tenant=globex", headers=operator)).status_code == 404
+    for tenant, count in (("acme", 1), ("globex", 0)):
+        assert len((await quiet_house.http.get(f"/runs?tenant={tenant}", headers=operator)).json()["data"]) == count
+    made = await quiet_house.http.post("/runs?tenant=globex", json={"agent": "support", "input": "hi"}, headers=operator)
+    assert made.json()["scope"]["tenant"] == "globex"
+    for path in ("/runs?tenant=acme", "/runs?tenant=globex"):
+        answer = await quiet_house.http.get(path, headers=acme)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_permitted")
+
+
+async def test_a_revoked_or_expired_key_is_no_key(quiet_house: House) -> None:
+    services = quiet_house.service.services
+    made, text = await keys.create(services, scope=Scope(tenant="acme"), permissions=READ)
+    headers = {"Authorization": f"Bearer {text}"}
+    assert (await quiet_house.http.get("/runs", headers=headers)).status_code == 200
+    assert await keys.revoke(services, made.id)
+    await asyncio.sleep(0)
+    assert (await quiet_house.http.get("/runs", headers=headers)).status_code == 401
+    assert not await keys.revoke(services, made.id)
+    soon = await services.store.now() + 50
+    _, text = await keys.create(services, scope=Scope(tenant="acme"), permissions=READ, expires_at=soon)
+    headers = {"Authorization": f"Bearer {text}"}
+    assert (await quiet_house.http.get("/runs", headers=headers)).status_code == 200
+    await until(lambda: services.time.now() >= soon)
+    assert (await quiet_house.http.get("/runs", headers=headers)).status_code == 401
+
+
+async def test_a_key_counts_at_once_and_without_a_hint_within_a_second(quiet_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = quiet_house.service.services
+    assert (await quiet_house.http.get("/runs")).status_code == 200
+    await key(quiet_house)
+    assert (await quiet_house.http.get("/runs")).status_code == 401
+    await keys.open_to_all(services)
+    await asyncio.sleep(0)
+    assert (await quiet_house.http.get("/runs")).status_code == 200
+    monkeypatch.setattr(auth, "FRESH_SECONDS", 0.05)
+    await services.directory.set_authentication(True)  # by a process whose hints do not arrive
+    before = services.clock.monotonic()
+    while (await quiet_house.http.get("/runs")).status_code == 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    assert services.clock.monotonic() - before < 1
+
+
+class Counted(Faults):
+    """Counts the reads of keys, and may let a change happen in the midst of one."""
+
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+        self.during: object = None
+
+    async def before(self, name: str) -> None:
+        if name in ("authentication", "key_by_hash"):
+            self.reads.append(name)
+
+    async def after(self, name: str) -> None:
+        if callable(self.during) and name in ("authentication", "key_by_hash"):
+            change, self.during = self.during, None
+            await change()
+
+
+async def test_keys_are_remembered_for_a_moment_and_what_was_tried_is_not() -> None:
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        headers = await key(made)
+        faults.reads.clear()
+        for _ in range(20):
+            assert (await made.http.get("/runs", headers=headers)).status_code == 200
+        assert faults.reads == ["authentication", "key_by_hash"]
+        for _ in range(3):
+            await made.http.get("/runs", headers={"Authorization": "Bearer rw_0123456789abcdef_" + "A" * 43})
+            await made.http.get("/runs", headers={"Authorization": "Bearer not-even-a-key"})
+        assert faults.reads == ["authentication", "key_by_hash", *["key_by_hash"] * 3]
+
+
+async def test_what_was_read_before_a_change_is_not_remembered_behind_it() -> None:
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        services = made.service.services
+        own, text = await keys.create(services, scope=Scope(tenant="acme"), permissions=READ)
+        headers = {"Authorization": f"Bearer {text}"}
+        await made.http.get("/runs", headers=headers)
+
+        async def revoked() -> None:
+            await keys.revoke(services, own.id)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+        await keys.create(services, scope=Scope(tenant="acme"), permissions=READ)  # forgets what was remembered
+        await asyncio.sleep(0)
+        assert (await made.http.get("/healthz")).status_code == 200
+        faults.during = revoked
+        await made.http.get("/runs", headers=headers)
+        assert (await made.http.get("/runs", headers=headers)).status_code == 401
+
+
+async def test_only_the_hash_of_a_key_is_kept(quiet_house: House) -> None:
+    services = quiet_house.service.services
+    made, text = await keys.create(services, scope=Scope(tenant="acme"), permissions=(Permission.RUNS_WRITE, Permission.RUNS_READ))
+    secret = text.rsplit("_", 1)[0] and text.split("_", 2)[2]
+    assert keys.is_key(text)
+    assert text.startswith(f"rw_{made.id}_") and made.prefix == f"rw_{made.id}"
+    assert secret not in repr(made)
+    assert made.permissions == ("runs:read", "runs:write")
+    assert await keys.listed(services, "acme") == [made]
+    assert await keys.listed(services, "globex") == []
+    with pytest.raises(Invalid):
+        await keys.create(services, scope=Scope(tenant="acme"), permissions=())
+    with pytest.raises(Invalid):
+        await keys.create(services, scope=Scope(tenant="acme"), permissions=READ, expires_at=1)
+
+
+async def test_the_key_is_in_no_answer_and_no_record(quiet_house: House) -> None:
+    headers = await key(quiet_house)
+    secret = headers["Authorization"].split("_", 2)[2]
+    run = (await quiet_house.http.post("/runs", json={"agent": "support", "input": "hi"}, headers=headers)).json()
+    cancelled = await quiet_house.http.post(f"/runs/{run['run_id']}/cancel", json={"reason": "x"}, headers=headers)
+    assert cancelled.status_code == 202
+    (rows,) = quiet_house.database.actors.values()
+    assert secret not in repr(rows) + cancelled.text + repr(quiet_house.heard.events)
+    assert headers["Authorization"].split("_")[1] in (rows.mail[0].principal or "")
+
+
+async def test_raw_results_are_for_ops(open_house: House) -> None:
+    reader, ops = await key(open_house), await key(open_house, permissions=(Permission.RUNS_READ, Permission.OPS))
+    body = {"agent": "support", "input": "hi"}
+    run = (await open_house.http.post("/runs", json=body, headers={**reader, "Prefer": "wait=20"})).json()
+    address = f"/runs/{run['run_id']}/receipts"
+    (seen,), (whole,) = [(await open_house.http.get(address, headers=headers)).json()["data"] for headers in (reader, ops)]
+    assert "raw" not in seen
+    assert whole == {**seen, "raw": {"order_id": 7, "status": "shipped"}}
