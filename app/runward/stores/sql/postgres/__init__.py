@@ -1,0 +1,1 @@
+"""Postgres: every operation one statement, on connections of asyncpg."""

@@ -1,0 +1,96 @@
+"""Postgres as a database of the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import asyncpg
+from sqlalchemy.engine.interfaces import Dialect
+
+from runward.core.kernel.actor import Position
+from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
+from runward.core.kernel.frames import StoredFrame
+from runward.ports.store import Append, ClaimRequest, Head, Renewals
+from runward.stores.sql import queries
+from runward.stores.sql.database import NoSuchTable, NotUnique
+from runward.stores.sql.postgres.claim import claim
+from runward.stores.sql.postgres.commit import append_frames, commit
+from runward.stores.sql.postgres.connections import Connections
+from runward.stores.sql.postgres.create import create
+from runward.stores.sql.postgres.leases import ask_drain, delete_actor, disown
+from runward.stores.sql.postgres.mailbox import append_mail
+from runward.stores.sql.postgres.renewals import PostgresRenewals
+from runward.stores.sql.rows import Row, heads_of
+from runward.stores.sql.schema import check_schema
+from runward.stores.sql.statements import POSTGRES, Statement
+
+
+class PostgresDatabase:
+    """`stores.sql.database.Database` on the process's connections."""
+
+    dialect: Final[Dialect] = POSTGRES
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+
+    async def read(self, statement: Statement, values: Mapping[str, Any]) -> Sequence[Row]:
+        try:
+            rows: Sequence[Any] = await self.connections.fetch(statement, values)
+        except asyncpg.UndefinedTableError as error:
+            raise NoSuchTable("The database has no tables: run `runward migrate`.") from error
+        return rows
+
+    async def write(self, statement: Statement, values: Mapping[str, Any]) -> Sequence[Row]:
+        try:
+            return await self.read(statement, values)
+        except asyncpg.UniqueViolationError as error:
+            raise NotUnique from error
+
+
+class PostgresStore:
+    """`ports.store.Store`."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._connections = database.connections
+
+    async def open(self) -> None:
+        await check_schema(self._database)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def now(self) -> int:
+        ((now,),) = await self._database.read(queries.clock(POSTGRES), {})
+        return int(now)
+
+    async def create(self, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
+        return await create(self._connections, new, key)
+
+    async def claim(self, request: ClaimRequest) -> Claims:
+        return await claim(self._connections, request)
+
+    async def commit(self, changes: Changes) -> CommitAnswer:
+        return await commit(self._connections, changes)
+
+    async def append_frames(self, uid: str, follows: Position, frames: Sequence[StoredFrame]) -> Written | Stale:
+        return await append_frames(self._connections, uid, follows, frames)
+
+    async def append_mail(self, append: Append) -> AppendAnswer:
+        return await append_mail(self._connections, append)
+
+    async def ask_drain(self, uid: str) -> int | None:
+        return await ask_drain(self._connections, uid)
+
+    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
+        return await disown(self._connections, owner, driving)
+
+    async def delete(self, uid: str) -> bool:
+        return await delete_actor(self._connections, uid)
+
+    async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
+        return heads_of(await self._database.read(queries.heads(POSTGRES), {"uids": list(uids)}))
+
+    async def renewals(self) -> Renewals:
+        return PostgresRenewals(self._connections.address)

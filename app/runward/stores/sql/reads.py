@@ -1,0 +1,69 @@
+"""The reads, on either database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from runward.core.kernel.actor import Envelope, Scope
+from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Mail
+from runward.core.kernel.records import MessageRow, Receipt
+from runward.ports.reads import ActorQuery
+from runward.stores.sql import queries
+from runward.stores.sql.database import Database
+from runward.stores.sql.journal import unpack
+from runward.stores.sql.rows import envelope_of, mail_of, message_of, receipt_of
+from runward.stores.sql.statements import as_list
+
+
+class SqlReads:
+    """`ports.reads.Reads`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._dialect = database.dialect
+
+    async def find(self, kind: str, scope: Scope | None, public_id: str) -> Envelope | None:
+        values = {"kind": kind, "public_id": public_id}
+        if scope is None:
+            statement = queries.find(self._dialect, tenant=False, user=False, namespace=False)
+        else:
+            statement = queries.find(self._dialect, tenant=True, user=scope.user is not None, namespace=scope.namespace is not None)
+            values |= {"tenant": scope.tenant, "user_id": scope.user or "", "namespace": scope.namespace or ""}
+        rows = await self._database.read(statement, values)
+        return envelope_of(rows[0]) if rows else None
+
+    async def get(self, uid: str) -> Envelope | None:
+        rows = await self._database.read(queries.get(self._dialect), {"uid": uid})
+        return envelope_of(rows[0]) if rows else None
+
+    async def list(self, query: ActorQuery) -> Sequence[Envelope]:
+        return [envelope_of(row) for row in await self._database.read(queries.listed(self._dialect, query), {})]
+
+    async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
+        rows = await self._database.read(queries.frames_after(self._dialect), {"uid": uid, "after": after, "limit": limit})
+        return unpack(rows, after=after, limit=limit)
+
+    async def messages(self, uid: str, *, after: int, limit: int | None) -> Sequence[MessageRow]:
+        rows = await self._database.read(queries.messages_after(self._dialect), {"uid": uid, "after": after, "limit": _number(limit)})
+        return [message_of(row) for row in rows]
+
+    async def receipts(
+        self, uid: str, *, step: int | None = None, after: tuple[int, int] = (0, 0), limit: int | None = None
+    ) -> Sequence[Receipt]:
+        statement = queries.receipts_after(self._dialect, one_step=step is not None)
+        values = {"uid": uid, "step": step, "after_step": after[0], "after_position": after[1], "limit": _number(limit)}
+        return [receipt_of(row) for row in await self._database.read(statement, values)]
+
+    async def mail(self, uid: str, *, after: int, limit: int | None) -> Sequence[Mail]:
+        rows = await self._database.read(queries.mail_after(self._dialect), {"uid": uid, "after": after, "limit": _number(limit)})
+        return [mail_of(row) for row in rows]
+
+    async def mail_by_key(self, uid: str, keys: Sequence[str]) -> Mapping[str, Mail]:
+        values = {"uid": uid, "keys": as_list(keys, self._dialect)}
+        rows = await self._database.read(queries.mail_by_key(self._dialect), values)
+        return {mail.key: mail for mail in map(mail_of, rows)}
+
+
+def _number(limit: int | None) -> int:
+    return queries.NO_LIMIT if limit is None else limit

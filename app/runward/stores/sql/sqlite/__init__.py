@@ -1,0 +1,1 @@
+"""SQLite: one thread writes, in groups; a few read."""

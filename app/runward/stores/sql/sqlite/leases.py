@@ -1,0 +1,166 @@
+"""Leases: taking actors, renewing, giving back; and deleting what nobody holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, delete, func, null, or_, select, update
+
+from runward.core.kernel.commit import Claimed, Claims
+from runward.ports.store import ClaimRequest, Renewal
+from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, suspected, unsuspected
+from runward.stores.sql.expressions import FALSE, ONE, QUEUED, RUNNING, is_ended, rank_of
+from runward.stores.sql.rows import ENVELOPE, HEAD, Values, envelope_of, heads_of
+from runward.stores.sql.sqlite.connection import Session
+from runward.stores.sql.statements import SQLITE, Statement, among, as_list, given
+from runward.stores.sql.tables import ID, actors, approvals, frames, mail, messages, receipts
+
+NOW: ColumnElement[Any] = given("now", BigInteger())
+
+
+def claim(session: Session, request: ClaimRequest) -> Claims:
+    """`Store.claim`."""
+    values: Values = {
+        "now": session.now,
+        "owner": request.owner,
+        "until": session.now + request.ttl_ms,
+        "bindings": as_list(request.bindings, SQLITE),
+        "limit": request.limit,
+        "suspects": request.suspects,
+        "delay": request.recovery_delay_ms,
+        "max_recoveries": request.max_recoveries,
+    }
+    ready_ones = [row for binding in request.bindings for row in session.rows(_ready(), values | {"binding": binding})]
+    lapsed_ones = session.rows(_lapsed(), values) + session.rows(_suspects(), values)
+    chosen: dict[str, bool] = {}
+    for found, recovered in ((ready_ones, False), (lapsed_ones, True), (session.rows(_care(), values), False)):
+        for _, uid in sorted((place, uid) for uid, place in found):
+            if len(chosen) < request.limit:
+                chosen.setdefault(uid, recovered)
+    taken = []
+    for uid, recovered in chosen.items():
+        (row,) = session.rows(_take(), values | {"uid": uid, "recovered": int(recovered)})
+        taken.append(Claimed(envelope=envelope_of(row), recovered=recovered))
+    return Claims(taken=tuple(taken), now=session.now)
+
+
+def renew(session: Session, owner: str, uids: Sequence[str], ttl_ms: int) -> Renewal:
+    """`Renewals.renew`."""
+    values = {"owner": owner, "uids": as_list(uids, SQLITE), "until": session.now + ttl_ms}
+    return Renewal(held=heads_of(session.rows(_renew(), values)), now=session.now)
+
+
+def ask_drain(session: Session, uid: str) -> int | None:
+    """`Store.ask_drain`."""
+    row = session.row(_ask_drain(), {"uid": uid})
+    return None if row is None else row[0]
+
+
+def disown(session: Session, owner: str, driving: Sequence[str]) -> list[str]:
+    """`Store.disown`."""
+    values = {"owner": owner, "driving": as_list(driving, SQLITE), "now": session.now}
+    return sorted(row[0] for row in session.rows(_disown(), values))
+
+
+def delete_actor(session: Session, uid: str) -> bool:
+    """`Store.delete`."""
+    if session.row(_delete_actor(), {"uid": uid}) is None:
+        return False
+    for statement in _delete_rows():
+        session.rows(statement, {"uid": uid})
+    return True
+
+
+# -- statements ----------------------------------------------------------------------------------------------------------
+
+
+def _candidates(by: ColumnElement[Any], which: ColumnElement[bool], limit: str) -> Statement:
+    """The first of those that a condition holds for, with their place in the queue."""
+    return Statement(select(actors.c.uid, by).where(which).order_by(by, actors.c.uid).limit(given(limit, Integer())), SQLITE)
+
+
+def _is_mine() -> ColumnElement[bool]:
+    return among(actors.c.binding, "bindings", SQLITE)
+
+
+@cache
+def _ready() -> Statement:
+    """Of one binding: with all of them at once there would be no index to read them in order by."""
+    return _candidates(actors.c.rank, and_(actors.c.binding == given("binding", ID), ready(NOW)), "limit")
+
+
+@cache
+def _lapsed() -> Statement:
+    whom = or_(anybodys(NOW), and_(_is_mine(), unsuspected()))
+    return _candidates(actors.c.lease_until, and_(lapsed(NOW), whom), "limit")
+
+
+@cache
+def _suspects() -> Statement:
+    whom = and_(_is_mine(), ~anybodys(NOW), suspected(NOW, given("delay", BigInteger())))
+    return _candidates(actors.c.lease_until, and_(lapsed(NOW), whom), "suspects")
+
+
+@cache
+def _care() -> Statement:
+    """Without those that are among the ready ones."""
+    elsewhere = func.coalesce(and_(_is_mine(), ready(NOW)), FALSE)
+    return _candidates(actors.c.care_at, and_(care_due(NOW), ~elsewhere), "limit")
+
+
+@cache
+def _take() -> Statement:
+    taken: dict[str, Any] = {
+        "lease_owner": given("owner", ID),
+        "lease_until": given("until", BigInteger()),
+        "leg": actors.c.leg + ONE,
+        "revision": actors.c.revision + ONE,
+        "recoveries": actors.c.recoveries + given("recovered", Integer()),
+        "status": case((is_ended(actors.c.status), actors.c.status), else_=RUNNING),
+        "started_at": func.coalesce(actors.c.started_at, NOW),
+        "drain_leg": null(),
+        "ready_at": null(),
+    }
+    return Statement(update(actors).where(actors.c.uid == given("uid", ID)).values(taken).returning(*ENVELOPE), SQLITE)
+
+
+@cache
+def _renew() -> Statement:
+    held = and_(among(actors.c.uid, "uids", SQLITE), actors.c.lease_owner == given("owner", ID))
+    return Statement(update(actors).where(held).values(lease_until=given("until", BigInteger())).returning(*HEAD), SQLITE)
+
+
+@cache
+def _ask_drain() -> Statement:
+    held = and_(actors.c.uid == given("uid", ID), actors.c.status == RUNNING, actors.c.lease_owner.is_not(None))
+    return Statement(update(actors).where(held).values(drain_leg=actors.c.leg).returning(actors.c.leg), SQLITE)
+
+
+@cache
+def _disown() -> Statement:
+    ended = is_ended(actors.c.status)
+    given_back: dict[str, Any] = {
+        "revision": actors.c.revision + ONE,
+        "status": case((ended, actors.c.status), else_=QUEUED),
+        "lease_owner": null(),
+        "lease_until": null(),
+        "drain_leg": null(),
+        "ready_at": case((ended, null()), else_=NOW),
+        "rank": case((ended, actors.c.rank), else_=func.min(actors.c.rank, rank_of(NOW, actors.c.priority))),
+    }
+    lost = and_(actors.c.lease_owner == given("owner", ID), ~among(actors.c.uid, "driving", SQLITE))
+    return Statement(update(actors).where(lost).values(given_back).returning(actors.c.uid), SQLITE)
+
+
+@cache
+def _delete_actor() -> Statement:
+    free = and_(actors.c.uid == given("uid", ID), is_ended(actors.c.status), actors.c.lease_owner.is_(None))
+    return Statement(delete(actors).where(free).returning(actors.c.uid), SQLITE)
+
+
+@cache
+def _delete_rows() -> tuple[Statement, ...]:
+    tables = (frames, messages, receipts, mail, approvals)
+    return tuple(Statement(delete(table).where(table.c.uid == given("uid", ID)), SQLITE) for table in tables)

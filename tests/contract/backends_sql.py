@@ -1,0 +1,123 @@
+"""The SQL stores and buses under test, see `backends.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from sqlalchemy import Update, bindparam, func, select, update
+
+from runward.engine.clock import SystemChance, SystemClock
+from runward.ports.store import Store
+from runward.stores.sql import SqlStores, migrate, open_sql
+from runward.stores.sql.journal import unpack
+from runward.stores.sql.statements import Statement, given
+from runward.stores.sql.tables import ID, METADATA, actors, approvals, frames
+from tests.contract.backends import TABLES, Backend, BusPair, StoredApproval
+
+
+class Quiet:
+    """Telemetry that nobody reads."""
+
+    def event(self, name: str, **values: Any) -> None: ...
+
+    def problem(self, name: str, error: BaseException | None = None, **values: Any) -> None: ...
+
+
+class SqlBackend(Backend):
+    """A migrated database behind a URL. The back doors are statements on the store's own database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._others: list[SqlStores] = []
+        self.stores = self._open()
+        self.store, self.reads, self.directory = self.stores.store, self.stores.reads, self.stores.directory
+
+    def _open(self) -> SqlStores:
+        return open_sql(self.url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet())
+
+    async def new_store(self) -> Store:
+        other = self._open()
+        await other.store.open()
+        self._others.append(other)
+        return other.store
+
+    async def age(self, uid: str, ms: int) -> None:
+        moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at")}
+        await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
+
+    async def set_format(self, uid: str, version: int) -> None:
+        await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(format=version), {"of": uid})
+
+    async def _write(self, statement: Update, values: Mapping[str, Any]) -> None:
+        await self.stores.database.write(Statement(statement, self.stores.database.dialect), values)
+
+    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
+        names = StoredApproval.__dataclass_fields__
+        found = select(*(approvals.c[name] for name in names)).where(approvals.c.uid == given("uid", ID)).order_by(approvals.c.id)
+        rows = await self.stores.database.read(Statement(found, self.stores.database.dialect), {"uid": uid})
+        return [StoredApproval(**dict(zip(names, row, strict=True))) for row in rows]
+
+    async def rows(self) -> Mapping[str, int]:
+        """Frames are counted one by one, as they were written."""
+        counts = {}
+        for name in TABLES:
+            counted = select(func.count()).select_from(METADATA.tables[name])
+            ((counts[name],),) = await self.stores.database.read(Statement(counted, self.stores.database.dialect), {})
+        stored = select(frames.c.seq, frames.c.format, frames.c.data)
+        counts["frames"] = len(unpack(await self.stores.database.read(Statement(stored, self.stores.database.dialect), {}), after=0))
+        return counts
+
+    async def close(self) -> None:
+        for stores in (*self._others, self.stores):
+            await stores.store.close()
+
+
+async def sqlite_backend(folder: Path) -> Backend:
+    """A migrated database in a new file below `folder`."""
+    url = f"sqlite+aiosqlite:///{folder / 'runward.db'}"
+    await migrate(url)
+    return await opened(url)
+
+
+def fill_postgres(url: str) -> None:
+    """Migrates an empty database, blocking, leaving no connection open."""
+    asyncio.run(migrate(url))
+
+
+async def postgres_backend(url: str) -> Backend:
+    """On a migrated database."""
+    return await opened(url)
+
+
+async def opened(url: str) -> SqlBackend:
+    backend = SqlBackend(url)
+    await backend.store.open()
+    return backend
+
+
+async def postgres_buses(url: str) -> BusPair:
+    """Two buses on one database, neither started yet. `cut` ends the sessions of the second one on the server."""
+    here, there = [open_sql(url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for _ in range(2)]
+
+    async def cut() -> None:
+        listens = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'"
+        await _at_once(url, listens)
+
+    async def close() -> None:
+        for stores in (here, there):
+            await stores.store.close()
+
+    return BusPair(here=here.bus, there=there.bus, cut=cut, close=close)
+
+
+async def _at_once(url: str, statement: str) -> None:
+    """Runs a statement on a connection of its own."""
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
