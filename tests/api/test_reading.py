@@ -13,15 +13,10 @@ from runward.api import headers, strict_json
 from runward.core.errors import Invalid
 from runward.core.times import from_rfc3339, rfc3339
 
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
-)
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text("ab\u20ac/~", max_size=3), inner, max_size=5)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | numbers | texts, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5)
 )
 
 

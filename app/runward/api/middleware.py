@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from runward.api.problems import REQUEST_ID, internal, problem
+from runward.api.sse import SERVER_SEND
 from runward.ports.clock import Chance
 from runward.ports.telemetry import Telemetry
 
@@ -35,6 +36,7 @@ class RequestIds:
                 given = value
         id = given if _REQUEST_ID.match(given) else self._chance.uid().encode()
         scope[REQUEST_ID] = id.decode()
+        scope[SERVER_SEND] = send
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

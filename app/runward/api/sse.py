@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -29,12 +29,14 @@ BEAT = b":\n\n"
 FAREWELL = b"retry: 5000\n\n: closing, come back\n\n"
 """What a stream says that is ended, or not even begun, because the process stops or is full."""
 
+SERVER_SEND = "runward.send"
+"""Where the scope of a request holds the server's own `send`. Once a stream has begun, nothing on the way to it has anything to add."""
 ABORT = "runward.abort"
 """The ASGI extension that cuts a connection at once, without waiting for its reader."""
 
 Emit = Callable[[bytes], Awaitable[None]]
 Follow = Callable[[Emit], Awaitable[None]]
-_Ended = Literal["left", "closing", "stuck"]
+_Ended = Literal["over", "left", "closing", "stuck"]
 
 
 class Streams:
@@ -101,7 +103,7 @@ class EventStream(Response):
         )
         self._streams = streams
         self._follow = follow
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._beat: asyncio.Task[None] | None = None
         self._ended: _Ended | None = None
         self._sending = False
@@ -114,31 +116,34 @@ class EventStream(Response):
         elif self._follow is None or self._streams.full:
             await send({"type": "http.response.body", "body": FAREWELL, "more_body": False})
         else:
-            self._send = send
+            self._send = scope.get(SERVER_SEND, send)
             self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
             await self._stream(self._follow, receive)
 
     async def _stream(self, follow: Follow, receive: Receive) -> None:
-        task = self._task = asyncio.current_task()
+        # In a task of its own: it is woken per frame, and every layer between here and the server would be, too.
+        self._task = asyncio.ensure_future(self._run(follow))
         watching = asyncio.ensure_future(self._watch(receive))
         self._moved = self._streams.pulses
         self._streams.enter(self)
         try:
-            await self._emit(OPENING)
-            await follow(self._emit)
-            await self._finish(b"")
-        except asyncio.CancelledError:
-            if self._ended is None or task is None or task.uncancel() > 0:
-                raise
+            await asyncio.wait((self._task,))
             if self._ended == "closing":
                 await self._finish(FAREWELL)
             elif self._ended == "stuck" and self._abort is not None:
                 await watching
         finally:
             self._streams.leave(self)
-            watching.cancel()
-            if self._beat is not None:
-                self._beat.cancel()
+            for task in (self._task, watching, self._beat):
+                if task is not None:
+                    task.cancel()
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _run(self, follow: Follow) -> None:
+        await self._emit(OPENING)
+        await follow(self._emit)
+        await self._finish(b"")
 
     def end(self, how: _Ended) -> None:
         """Ends the stream from outside, once."""
@@ -161,7 +166,7 @@ class EventStream(Response):
         self._moved, self._sending = self._streams.pulses, False
 
     async def _finish(self, chunk: bytes) -> None:
-        self._ended = self._ended or "left"
+        self._ended = self._ended or "over"
         if self._beat is not None:
             self._beat.cancel()
         self._moved, self._sending = self._streams.pulses, True
