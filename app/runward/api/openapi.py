@@ -33,7 +33,22 @@ HEADERS: Mapping[str, str] = {
 """What each header means, of requests and of answers."""
 
 _REF = "#/components/schemas/{model}"
-_STREAM = {"type": "string", "description": "Server-sent events; OpenAPI 3.1 cannot say more. Their data is a `RunEvent` each."}
+_STREAM = {
+    "itemSchema": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "The event's seq."},
+            "data": {
+                "anyOf": [
+                    {"type": "string", "contentMediaType": "application/json", "contentSchema": {"$ref": _REF.format(model="RunEvent")}},
+                    {"const": "[DONE]"},
+                ]
+            },
+        },
+        "required": ["data"],
+    }
+}
+"""An event stream, in the words of OpenAPI 3.2: 3.1 has none of its own, and tools read these."""
 _TENANT = {
     "name": "tenant",
     "in": "query",
@@ -93,7 +108,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
     if answer.model is not None:
         described["model"] = answer.model
     if answer.media_type is not None:
-        described["content"] = {answer.media_type: {"schema": _STREAM if answer.media_type == "text/event-stream" else {"type": "object"}}}
+        described["content"] = {answer.media_type: _STREAM if answer.media_type == "text/event-stream" else {"schema": {"type": "object"}}}
     if answer.headers:
         described["headers"] = {name: {"description": HEADERS[name], "schema": {"type": "string"}} for name in answer.headers}
     return described
