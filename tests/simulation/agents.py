@@ -246,7 +246,13 @@ def registry() -> Registry:
 
 
 @cache
-def deployment() -> Mapping[str, Deployed]:
+def strange_registry() -> Registry:
+    """The agents of a process that lacks the others' code: it can only take care of their runs."""
+    return Registry([Agent(name="strange", model=SimulatedModel())])
+
+
+@cache
+def deployment(registry: Registry) -> Mapping[str, Deployed]:
     """They, ready to run, with every tool watched."""
-    found = deployed(registry(), Models(), max_result_bytes=1_048_576)
+    found = deployed(registry, Models(), max_result_bytes=1_048_576)
     return {binding: replace(each, tools={name: WatchedTool(body) for name, body in each.tools.items()}) for binding, each in found.items()}

@@ -56,6 +56,8 @@ class Caller:
             others.append(asyncio.ensure_future(self._cancel()))
         if chance.random() < 0.3:
             others.append(asyncio.ensure_future(self._create()))
+        if chance.random() < 0.2:
+            others.append(asyncio.ensure_future(self._drain()))
         view = await self._end()
         for other in others:
             await other
@@ -66,17 +68,22 @@ class Caller:
 
     async def ask(self, question: Callable[[Service], Awaitable[T]]) -> T:
         """An answer from some process. Raises what it raised, and Nobody."""
-        while not (reachable := [process for process in self._world.processes if process.up]):
-            await sleep(0.2)
-        process = self._chance.choice(reachable)
+        process = await self._reached()
         asked = process.begin(_asked(question, process))
         patience = asyncio.ensure_future(sleep(PATIENCE))
         await first(asked, patience, asyncio.shield(process.gone))
         patience.cancel()
         if not asked.done():
+            asked.add_done_callback(_unheard)
             raise Nobody
         answer: T = asked.result()
         return answer
+
+    async def _reached(self) -> Process:
+        """Some process that answers callers, as a load balancer finds one."""
+        while not (reachable := [process for process in self._world.processes if process.up]):
+            await sleep(0.2)
+        return self._chance.choice(reachable)
 
     async def ask_again(self, question: Callable[[Service], Awaitable[T]]) -> T:
         """The same, until somebody knows."""
@@ -94,7 +101,8 @@ class Caller:
             messages=(Message(seq=0, role="user", content=(TextPart(text=self.run_id),)),),
             run_id=self.run_id,
             limits=self._limits(self._world.chance_of(self.run_id, "limits")),
-            priority=self._world.chance_of(self.run_id).choice((0, 0, 5)),
+            priority=self._world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
+            start_at=self._world.database.now() + 700 if self._world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
         key = Repeatable(key=self.run_id, fingerprint="the same")
         try:
@@ -121,6 +129,14 @@ class Caller:
         if answer.accepted and self.uid is not None:
             self._world.watch.cancelled.add(self.uid)
         self._check(answer.accepted or answer.row.status.ended, "R37 only what has ended is not cancelled", str(answer.row.status))
+
+    async def _drain(self) -> None:
+        """Asks whoever drives the run to give it back, some times."""
+        uid = self.uid
+        assert uid is not None
+        for _ in range(self._chance.choice((1, 3))):
+            await sleep(self._chance.choice((0.05, 0.3, 1.0)))
+            await self.ask_again(lambda service: service.services.store.ask_drain(uid))
 
     async def _end(self) -> RunView | None:
         """Reads the run until it is over: its revision only grows."""
@@ -153,9 +169,7 @@ class Caller:
         uid = self.uid
         assert uid is not None
         while True:
-            while not (reachable := [process for process in self._world.processes if process.up]):
-                await sleep(0.2)
-            process = self._chance.choice(reachable)
+            process = await self._reached()
             reader = Reader(self._world, process, uid, cursor)
             asked = process.begin(reader.read())
             waiting = asyncio.ensure_future(sleep(self._chance.choice((0.5, 3.0, 20.0))))
@@ -206,6 +220,12 @@ class Reader:
         self._world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
         self.cursor += len(frames)
         self.over = b'"final":true' in frames[-1].data
+
+
+def _unheard(asked: asyncio.Task[object]) -> None:
+    """The answer came when nobody waited for it any more."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 async def _asked(question: Callable[[Service], Awaitable[T]], process: Process) -> T:

@@ -37,8 +37,11 @@ PROCESS: contextvars.ContextVar[Steps | None] = contextvars.ContextVar("process"
 """The process that runs this code; None for the world outside."""
 
 
+MOST_STEPS = 1_000_000
+
+
 class Stuck(Exception):
-    """Nothing is left to happen, and what was waited for has not happened."""
+    """Nothing is left to happen, or the same goes on for ever, and what was waited for has not happened."""
 
 
 class Step:
@@ -79,9 +82,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         asyncio._set_running_loop(self)
         try:
             task = self.create_task(main)
-            while not task.done():
+            for _ in range(MOST_STEPS):
+                if task.done():
+                    return task.result()
                 self._turn()
-            return task.result()
+            raise Stuck
         finally:
             asyncio._set_running_loop(None)
 

@@ -56,6 +56,7 @@ class Process(Faults):
         self.world = world
         self.name = name
         self.started = False
+        self.strange = False
         self.runs = True
         self.killed = False
         self.buried = False
@@ -229,7 +230,9 @@ class SimulatedBus:
 class SimulatedTelemetry:
     """`ports.telemetry.Telemetry`: what would be a bug of the service breaks a promise here."""
 
-    BUGS = frozenset({"leg_failed", "model_client_failed", "tool_call_impossible", "model_call_impossible", "agent_function_failed"})
+    BUGS = frozenset(
+        {"leg_failed", "activity_failed", "model_client_failed", "tool_call_impossible", "model_call_impossible", "agent_function_failed"}
+    )
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -18,6 +18,7 @@ class Weather:
     """How bad it gets. Probabilities are per operation; counts are per world."""
 
     processes: int
+    strangers: bool
     runs: int
     seconds: float
     slow: float
@@ -35,7 +36,8 @@ class Weather:
         mild = chance.random() < 0.15
         rate = 0.0 if mild else chance.choice((0.0, 0.01, 0.05, 0.15))
         return cls(
-            processes=chance.choice((2, 2, 2, 3)),
+            processes=chance.choice((1, 2, 2, 3)),
+            strangers=chance.random() < 0.3,
             runs=chance.choice((1, 2, 3, 4)),
             seconds=chance.choice((2.0, 5.0, 8.0)),
             slow=chance.choice((0.0, 0.1, 0.4)),
@@ -149,6 +151,8 @@ async def _live(world: World) -> None:
     nemesis = Nemesis(world, weather)
     for number in range(weather.processes):
         await world.start(f"p{number + 1}")
+    if weather.strangers:
+        await world.start("stranger", strange=True)
     world.fates, world.hints_lost = nemesis.fate, weather.hints_lost
     callers = [Caller(world, f"run-{number}", world.chance_of("caller", number)) for number in range(weather.runs)]
     lives = [asyncio.ensure_future(caller.live()) for caller in callers]

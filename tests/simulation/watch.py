@@ -104,6 +104,8 @@ class Watch:
         self.check(steps == expected, "R2 revision and leg move one by one", where)
         if name not in ("commit", "append_frames"):
             self.check(after.last_seq == before.last_seq and after.state == before.state, "R1 only the holder writes", where)
+        if name == "renew":
+            self.check(before.lease_owner == process.owner, "I-14 only its holder renews a lease", where)
         if name == "claim":
             free = before.lease_owner is None or (before.lease_until or 0) < self._world.database.now()
             self.check(free and after.lease_owner == process.owner, "I-16 a lease is taken when it has run out", where)

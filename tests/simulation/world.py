@@ -13,7 +13,7 @@ from typing import Any
 from runward.core.kernel.actor import Status
 from runward.engine.services import WorkerSettings
 from runward.ports.bus import Hint
-from tests.simulation.agents import Manners, Models, deployment, registry
+from tests.simulation.agents import Manners, Models, deployment, registry, strange_registry
 from tests.simulation.database import AT_ONCE, Fate, SimulatedDatabase
 from tests.simulation.loop import SimulatedLoop, sleep
 from tests.simulation.processes import SETTINGS, Process
@@ -101,9 +101,11 @@ class World:
 
     # -- processes -----------------------------------------------------------------------------------------------------------
 
-    async def start(self, name: str) -> Process:
-        """A new process, up and running. Nothing goes wrong while it starts."""
-        process = Process(self, name, registry=registry(), deployed=deployment(), models=Models(), settings=self._settings)
+    async def start(self, name: str, *, strange: bool = False) -> Process:
+        """A new process, up and running; a strange one lacks the runs' agent. Nothing goes wrong while it starts."""
+        agents = strange_registry() if strange else registry()
+        process = Process(self, name, registry=agents, deployed=deployment(agents), models=Models(), settings=self._settings)
+        process.strange = strange
         await process.begin(process.service.start())
         process.started = True
         self.processes.append(process)
@@ -133,7 +135,7 @@ class World:
         for process in self.processes:
             process.cut = False
             process.thaw()
-        if not any(process.up for process in self.processes):
+        if not any(process.up and not process.strange for process in self.processes):
             await self.start("healer")
 
     @property
