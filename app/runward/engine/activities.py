@@ -26,7 +26,7 @@ class Running(Protocol):
 class Activities:
     """Starts and stops activities by their description; two equal descriptions are the same activity."""
 
-    def __init__(self, clock: Clock, report: Callable[[Happening], None], failed: Callable[[BaseException], Happening]) -> None:
+    def __init__(self, clock: Clock, report: Callable[[Happening], None], failed: Callable[[Activity, BaseException], Happening]) -> None:
         self._clock = clock
         self._report = report
         self._failed = failed
@@ -75,6 +75,6 @@ class Activities:
         except (Exception, asyncio.CancelledError) as error:  # a task that ended without a word would be waited for until the lease is lost
             if activity not in self._running:
                 raise
-            fact = self._failed(error)
+            fact = self._failed(activity, error)
         if self._running.pop(activity, None) is not None:
             self._report(fact)

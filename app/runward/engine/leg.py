@@ -351,13 +351,17 @@ class Leg:
         self._facts.append(fact)
         self._wake.set()
 
-    def _failed(self, error: BaseException) -> Happening:
-        """Something that a run was waiting for broke in a way nobody had foreseen: the run ends, it must not wait for ever."""
+    def _failed(self, activity: Activity, error: BaseException) -> Happening:
+        """What the run was waiting for broke in a way nobody had foreseen. It must not wait for ever: a call goes on as one that raised,
+        anything else ends the run."""
+        at = self._services.time.now()
         if isinstance(error, LeaseLost):
             self.lose()
         else:
             self._services.telemetry.problem("activity_failed", error, uid=self.uid)
-        return Broke(at=self._services.time.now(), code="internal", message=UNFORESEEN, details={})
+        if isinstance(activity, RunCall):
+            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.RAISED)
+        return Broke(at=at, code="internal", message=UNFORESEEN, details={})
 
     def _time_came(self) -> None:
         self._wake.set()
