@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -24,11 +24,12 @@ _NUMBERS: Final = {
 
 _SESSION: Final = (
     "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {milliseconds}; "
-    "SET plan_cache_mode = 'force_generic_plan'; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
+    "SET plan_cache_mode = 'force_generic_plan'; SET jit = off; "
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
 )
-"""A session of our own. Nothing runs on for long after we gave it up. One plan per statement for good, and that one by index, also when it
-was made while the table was small; and by a plain scan of it, which is the one that marks the entries of rows that are gone: a queue's
-index is full of those."""
+"""A session of our own. Nothing runs on for long after we gave it up. One plan per statement for good, which is right for any size of the
+tables: everything is found by an index, one row after the other; and by a plain scan of it, which is the one that marks the entries of rows
+that are gone: a queue's index is full of those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Address:
     `command_seconds` bounds every statement, and the time a connection may take to be made.
     """
 
-    options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)
     pooled: bool
     command_seconds: float
 

@@ -17,9 +17,6 @@ from runward.stores.sql.statements import Statement
 ATTEMPTS: Final = 10
 """How often a statement is sent that met a deadlock or a serialization failure; each time it had no effect."""
 
-IDLE_SECONDS: Final = 30.0
-"""How long a connection may stay unused before it is closed; one always stays."""
-
 AWAY: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
@@ -37,19 +34,25 @@ AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 class Connections:
-    """At most `size` connections of this process. `fetch` runs one statement, in a transaction of its own."""
+    """At most `size` connections of this process. `fetch` runs one statement, in a transaction of its own.
 
-    def __init__(self, address: Address, *, size: int, wait_seconds: float, clock: Clock, chance: Chance) -> None:
+    A statement waits `wait_seconds` for a connection. One that was not used for `idle_seconds` is closed, but for the last.
+    """
+
+    def __init__(
+        self, address: Address, *, size: int, wait_seconds: float, clock: Clock, chance: Chance, idle_seconds: float = 30
+    ) -> None:
         self.address = address
         self._size = size
         self._wait_seconds = wait_seconds
+        self._idle_seconds = idle_seconds
         self._clock = clock
         self._chance = chance
         self._free: list[tuple[Connection, float]] = []
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._open = 0
         self._closed = asyncio.Event()
-        self._closing = False
+        self._closing = True
         self._leaving: set[asyncio.Task[None]] = set()
         self._shrinking: asyncio.TimerHandle | None = None
 
@@ -87,6 +90,15 @@ class Connections:
                 self._give(connection)
                 return rows
         raise Unavailable(f"Postgres found no turn for this: {conflict}.") from conflict
+
+    @property
+    def count(self) -> int:
+        """How many connections are open, or being made."""
+        return self._open
+
+    def open(self) -> None:
+        """Connections are made from now on, when they are needed."""
+        self._closing = False
 
     async def close(self) -> None:
         """Lets what runs come to its end, and closes every connection. Idempotent."""
@@ -150,7 +162,7 @@ class Connections:
                 return
         self._free.append((connection, self._clock.monotonic()))
         if self._shrinking is None and len(self._free) > 1:
-            self._shrinking = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._shrink)
+            self._shrinking = asyncio.get_running_loop().call_later(self._idle_seconds, self._shrink)
 
     def _tell(self, waiter: asyncio.Future[Connection | None], connection: Connection | None) -> bool:
         """Hands something to a waiter, unless it has given up."""
@@ -190,8 +202,8 @@ class Connections:
         """Closes what was not used for long. The free ones lie in the order of their last use."""
         self._shrinking = None
         now = self._clock.monotonic()
-        while len(self._free) > 1 and now - self._free[0][1] >= IDLE_SECONDS:
+        while len(self._free) > 1 and now - self._free[0][1] >= self._idle_seconds:
             self._retire(self._free.pop(0)[0])
         if len(self._free) > 1:
-            due = self._free[0][1] + IDLE_SECONDS - now
+            due = self._free[0][1] + self._idle_seconds - now
             self._shrinking = asyncio.get_running_loop().call_later(max(due, 0.1), self._shrink)

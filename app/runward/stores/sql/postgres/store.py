@@ -56,7 +56,12 @@ class PostgresStore:
         self._connections = database.connections
 
     async def open(self) -> None:
-        await check_schema(self._database)
+        self._connections.open()
+        try:
+            await check_schema(self._database)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         await self._connections.close()

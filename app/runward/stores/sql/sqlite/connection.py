@@ -51,10 +51,13 @@ class Link:
         return self._connection
 
     def connection(self) -> sqlite3.Connection:
-        """The connection to the file of that name. Raises as `open` does."""
-        if self._connection is None or _identity(self._file) != self._identity:
+        """The connection to the file of that name. Raises Unavailable."""
+        if self._connection is not None and _identity(self._file) == self._identity:
+            return self._connection
+        try:
             return self.open()
-        return self._connection
+        except SchemaMismatch as error:
+            raise Unavailable(f"The database file {self._file} is gone.") from error
 
     def roll_back(self) -> None:
         """Undoes what is open; when that fails, too, the connection is given up."""
@@ -75,17 +78,27 @@ def _connect(file: Path, *, writes: bool) -> sqlite3.Connection:
     name = f"file:{quote(str(file.absolute()))}?mode=rw"
     patience = 0 if writes else 5
     connection = sqlite3.connect(name, uri=True, isolation_level=None, timeout=patience, check_same_thread=False, cached_statements=256)
-    connection.execute("PRAGMA synchronous = FULL")
-    if not writes:
+    if writes:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")
+        set_wal(connection)
+    else:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def set_wal(connection: sqlite3.Connection) -> None:
+    """Sees to it that readers and the writer do not wait for each other. Raises Unavailable where the file system cannot do that."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise Unavailable("SQLite cannot keep a write-ahead log here: the file has to be on a local disk.")
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
     """Which file it is that has a name; None: none."""
     try:
         status = file.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_dev, status.st_ino
 

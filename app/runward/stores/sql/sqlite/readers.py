@@ -27,6 +27,10 @@ class Readers:
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
+        self._closed = True
+
+    def open(self) -> None:
+        """Threads are started from now on, when they are needed."""
         self._closed = False
 
     async def read(self, statement: Statement, values: Mapping[str, Any]) -> list[Row]:

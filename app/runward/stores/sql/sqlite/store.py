@@ -50,6 +50,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         await asyncio.to_thread(self._writer.start)
+        self._database.readers.open()
         try:
             await check_schema(self._database)
         except BaseException:

@@ -77,7 +77,9 @@ class Writer:
     # -- called from loops ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connects, and begins to take operations. Raises SchemaMismatch or Unavailable."""
+        """Connects, and begins to take operations. Nothing to do when it has. Raises SchemaMismatch or Unavailable."""
+        if self._thread is not None:
+            return
         self._link.open()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="runward-sqlite-writer", daemon=True)
@@ -139,14 +141,14 @@ class Writer:
     def _write(self, group: Sequence[Entry]) -> None:
         try:
             self._transaction(self._link.connection(), group)
-        except (sqlite3.Error, Undone, RunwardError) as error:
+        except Exception as error:  # noqa: BLE001  the thread goes on, and whoever asked gets to know
             self._link.roll_back()
-            if len(group) > 1 and not isinstance(error, RunwardError):
+            if len(group) > 1 and isinstance(error, (sqlite3.Error, Undone)):
                 for entry in group:
                     self._write([entry])
-                return
-            for entry in group:
-                entry.result, entry.error = None, _meaning(error)
+            else:
+                for entry in group:
+                    entry.result, entry.error = None, _meaning(error)
 
     def _transaction(self, connection: sqlite3.Connection, group: Sequence[Entry]) -> None:
         self._begin(connection)
