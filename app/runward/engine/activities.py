@@ -31,6 +31,7 @@ class Activities:
         self._report = report
         self._failed = failed
         self._running: dict[Activity, tuple[Running, asyncio.Task[None]]] = {}
+        self._cancelled: list[asyncio.Task[None]] = []
 
     def __contains__(self, activity: Activity) -> bool:
         return activity in self._running
@@ -61,13 +62,18 @@ class Activities:
         finally:
             patience.cancel()
 
-    async def abort(self) -> None:
-        """Cancels everything and returns once it is over. Nothing is reported any more."""
+    def cancel(self) -> None:
+        """Cancels everything at once. Nothing is reported any more."""
         tasks = [task for _, task in self._running.values()]
         self._running.clear()
+        self._cancelled += tasks
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """The same, and returns once everything is over."""
+        self.cancel()
+        await asyncio.gather(*self._cancelled, return_exceptions=True)
 
     async def _run(self, activity: Activity, running: Running) -> None:
         try:

@@ -140,8 +140,9 @@ class Leg:
         self._report(DrainAsked(at=self._services.time.now(), hurried=hurried))
 
     def lose(self) -> None:
-        """The lease is gone: stop at once, write nothing more."""
+        """The lease is gone: stop at once, also what runs while a write is under way, and write nothing more."""
         self.hold.lose()
+        self._activities.cancel()
         self._wake.set()
 
     def wrote(self, frames: Sequence[StoredFrame], written: Written | None) -> None:
