@@ -53,21 +53,21 @@ class Gate:
 class Script(Faults):
     """Faults of one process. Numbers count the operations of one name from the moment they are given, from 1.
 
-    `refuse`: it never happens; `lose`: it happens, and nobody is told; `hold` makes it wait at a gate, before it happens or after.
-    `down`: nothing is reached. `done` are the operations that were begun, in order.
+    `refuse`: it never happens, for another reason if one is given; `lose`: it happens, and nobody is told; `hold` makes it wait at a gate,
+    before it happens or after. `down`: nothing is reached. `done` are the operations that were begun, in order.
     """
 
     done: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     down: bool = False
-    _before: dict[tuple[str, int], Gate | None] = field(default_factory=dict)
-    _after: dict[tuple[str, int], Gate | None] = field(default_factory=dict)
+    _before: dict[tuple[str, int], Gate | Exception] = field(default_factory=dict)
+    _after: dict[tuple[str, int], Gate | Exception] = field(default_factory=dict)
 
-    def refuse(self, name: str, *numbers: int) -> None:
-        self._before.update({(name, self.counts[name] + number): None for number in numbers or (1,)})
+    def refuse(self, name: str, *numbers: int, error: Exception | None = None) -> None:
+        self._before.update({(name, self.counts[name] + number): error or unavailable() for number in numbers or (1,)})
 
     def lose(self, name: str, *numbers: int) -> None:
-        self._after.update({(name, self.counts[name] + number): None for number in numbers or (1,)})
+        self._after.update({(name, self.counts[name] + number): unavailable() for number in numbers or (1,)})
 
     def hold(self, name: str, number: int = 1, *, answered: bool = False) -> Gate:
         gate = Gate()
@@ -82,15 +82,15 @@ class Script(Faults):
     async def after(self, name: str) -> None:
         await self._meets(self._after, (name, self.counts[name]))
 
-    async def _meets(self, planned: dict[tuple[str, int], Gate | None], operation: tuple[str, int]) -> None:
+    async def _meets(self, planned: dict[tuple[str, int], Gate | Exception], operation: tuple[str, int]) -> None:
         if operation in planned:
-            gate = planned.pop(operation)
-            if gate is None:
-                raise Unavailable("The database does not answer.")
-            gate.reached.set()
-            await gate.open.wait()
+            fate = planned.pop(operation)
+            if isinstance(fate, Exception):
+                raise fate
+            fate.reached.set()
+            await fate.open.wait()
         if self.down:
-            raise Unavailable("The database does not answer.")
+            raise unavailable()
 
 
 @dataclass(slots=True)
@@ -308,6 +308,10 @@ class Rig:
     async def pass_seconds(self, seconds: float) -> None:
         """Lets everything happen that happens in so many seconds."""
         await self.passing(self.clock.sleep(seconds))
+
+
+def unavailable() -> Unavailable:
+    return Unavailable("The database does not answer.")
 
 
 async def breathe() -> None:

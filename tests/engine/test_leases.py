@@ -215,6 +215,7 @@ async def test_R3a_a_renewal_answered_lost_aborts_the_leg_at_once(what: str) -> 
         rig.database.put(replace(rig.row(uid), lease_owner="another", leg=2, revision=rig.row(uid).revision + 1))
         await rig.until(lambda: bool(slow.cancelled), limit_seconds=THIRD + 1)
         assert rig.clock.monotonic() - before <= THIRD
+        await breathe()
         assert rig.first.telemetry.events == ["lease_lost"]
         assert rig.row(uid).last_seq == last_seq
         assert rig.first.worker.driven() == ()

@@ -23,6 +23,8 @@ FIRST_DELAY_SECONDS = 0.008
 """How long the first frame after a quiet time waits for company: an answer that is whole by then needs no transaction of its own."""
 MAX_WAITING_BYTES = 4_194_304
 """How much text may wait while the database is away; the model's stream is slowed down beyond it."""
+FRAME_CHARACTERS = 16_384
+"""How long a frame of text may grow while it waits; what comes then is another frame."""
 RESEND_SECONDS = 0.2
 MERGED = {"text-delta", "reasoning-delta", "tool-input-delta"}
 
@@ -32,6 +34,10 @@ class Listener(Protocol):
 
     def wrote(self, frames: Sequence[StoredFrame], written: Written | None) -> None:
         """These frames are durable. `written` is the store's answer, None when it was lost and found later."""
+        ...
+
+    def broke(self) -> None:
+        """Frames could not be written, and nothing will be any more: `failure` says why."""
         ...
 
 
@@ -72,14 +78,14 @@ class Journal:
         self._lock = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
         self._last_write = clock.monotonic() - 1.0
-        self.failure: LeaseLost | None = None
+        self.failure: Exception | None = None
 
     def emit(self, frames: Sequence[Frame]) -> None:
         """Says something before the next commit: it is written within 30 ms, or with the next commit if that comes first."""
         at = self._time.now()
         for frame in frames:
             self._add(frame, at)
-        if frames and self._flushing is None:
+        if frames and self._flushing is None and self.failure is None:
             self._flushing = asyncio.ensure_future(self._flush_soon())
 
     async def room(self) -> None:
@@ -95,6 +101,8 @@ class Journal:
         frame that waited.
         """
         async with self._lock:
+            if self.failure is not None:
+                raise self.failure
             waiting = self._take()
             stored = self._numbered([*waiting, *((frame, at) for frame in frames)])
             changes = replace(changes, follows=self.position, frames=tuple(stored))
@@ -143,9 +151,10 @@ class Journal:
                 async with self._lock:
                     if self._waiting:
                         await self._append()
-        except LeaseLost as lost:
-            self.failure = lost
+        except Exception as error:  # noqa: BLE001 - the lease is lost, or it is a bug: the leg ends with it either way
+            self.failure = error
             self._room.set()
+            self._listener.broke()
         finally:
             self._flushing = None
 
@@ -197,6 +206,6 @@ class Journal:
 
 
 def _mergeable(last: Frame, new: Frame) -> bool:
-    if last.type != new.type:
+    if last.type != new.type or len(last.fields["delta"]) >= FRAME_CHARACTERS:
         return False
     return all(last.fields[name] == value for name, value in new.fields.items() if name != "delta")

@@ -154,6 +154,11 @@ class Leg:
         else:
             self._noticed(written.mail_received, written.drain_leg)
 
+    def broke(self) -> None:
+        """Part of `journal.Listener`: the leg cannot say anything any more, so it is over."""
+        self._activities.cancel()
+        self._wake.set()
+
     async def keep(self, fact: CheckpointSaved) -> None:
         """Folds a fact, and returns once it is durable: part of `performer.Driver`."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
