@@ -141,6 +141,7 @@ def test_R2_a_commit_leads_to_the_next_revision_behind_its_frames() -> None:
         task_outcome="in_progress",
         updated_at=T0,
         ended_at=None,
+        recoveries=0,
     )
     frames = tuple(StoredFrame(seq=seq, data=b"{}") for seq in (8, 9))
     changes = Changes(uid=UID, follows=Position(revision=4, last_seq=7), face=face, mail_applied=0, frames=frames)
