@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from runward.core.errors import Unavailable
@@ -16,14 +16,18 @@ from runward.ports.telemetry import Telemetry
 
 
 class Keeper(Protocol):
-    """The worker whose leases are kept. `driven` is called from the heartbeat's thread; the rest on the worker's loop."""
+    """The worker whose leases are kept. `driven`, `held` and `ticked_at` are called from the heartbeat's thread."""
 
     def driven(self) -> Sequence[str]:
         """The uids to renew."""
         ...
 
+    def held(self, uids: Iterable[str], sent_at: float) -> None:
+        """These leases were renewed. The worker's loop may stand still: it hears of it later, by `renewed`."""
+        ...
+
     def renewed(self, asked: Sequence[str], renewal: Renewal, sent_at: float) -> None:
-        """The store's answer to a renewal that was sent at `sent_at`."""
+        """The store's answer to a renewal that was sent at `sent_at`; called on the worker's loop."""
         ...
 
     def ticked_at(self) -> float:
@@ -89,6 +93,7 @@ class Heartbeat:
     async def _beat(self, renewals: Renewals, asked: Sequence[str]) -> None:
         sent_at = self._clock.monotonic()
         renewal = await renewals.renew(self._owner, asked, round(self._ttl * 1000))
+        self._keeper.held(renewal.held, sent_at)
         self._deliver(lambda: self._keeper.renewed(asked, renewal, sent_at))
 
 

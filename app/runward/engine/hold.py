@@ -24,9 +24,16 @@ class Hold:
         self._changed = asyncio.Event()
         self.lost = False
 
+    def reach(self, sent_at: float) -> None:
+        """A renewal that was sent at `sent_at` was good. Whoever renews says so on its own thread: a loop that stood still takes steps that
+        were due before it hears of the renewal, and they must not take the lease for lost."""
+        until = sent_at + self._ttl
+        if until > self._until:  # noqa: PLR1730 - an older answer, told on the loop, does not undo a newer one
+            self._until = until
+
     def extend(self, sent_at: float) -> None:
-        """A renewal that was sent at `sent_at` was good."""
-        self._until = max(self._until, sent_at + self._ttl)
+        """The same, on the worker's loop: those who wait for it go on."""
+        self.reach(sent_at)
         self._changed.set()
 
     def lose(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Status
@@ -300,6 +300,11 @@ class Worker:
 
     def driven(self) -> Sequence[str]:
         return self._driven
+
+    def held(self, uids: Iterable[str], sent_at: float) -> None:
+        for uid in uids:
+            if (leg := self._legs.get(uid)) is not None:
+                leg.hold.reach(sent_at)
 
     def renewed(self, asked: Sequence[str], renewal: Renewal, sent_at: float) -> None:
         self._services.time.learn(renewal.now)
