@@ -137,6 +137,7 @@ def face(envelope: Envelope, status: Status = Status.RUNNING, **differing: Any) 
         task_outcome=envelope.task_outcome,
         updated_at=BASE + 10,
         ended_at=BASE + 20 if status.ended else None,
+        recoveries=envelope.recoveries,
     )
     return replace(made, **differing)
 

@@ -42,6 +42,7 @@ FACE = (
     "task_outcome",
     "updated_at",
     "ended_at",
+    "recoveries",
 )
 """What every commit writes of a face."""
 
@@ -49,6 +50,7 @@ FACE = (
 async def test_R2_a_commit_moves_the_actor_one_revision_on(backend: Backend) -> None:
     before = await running(backend.store)
     said = face(before, state='{"step":2}', binding="b2", waiting_on=5, stop_reason="s", task_outcome="denied", updated_at=BASE + 77)
+    said = replace(said, recoveries=3)
     commit = changes(before, face_of=said, frames=frames(1, 2))
     await written(backend.store, commit)
     after = await stored(backend.reads, before.uid)

@@ -104,6 +104,8 @@ class Watch:
         self.check(steps == expected, "R2 revision and leg move one by one", where)
         if name not in ("commit", "append_frames"):
             self.check(after.last_seq == before.last_seq and after.state == before.state, "R1 only the holder writes", where)
+        if name == "commit":
+            self.check(after.recoveries in (0, before.recoveries), "R40 recoveries are counted by claims", where)
         if name == "renew":
             self.check(before.lease_owner == process.owner, "I-14 only its holder renews a lease", where)
         if name == "claim":

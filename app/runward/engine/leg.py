@@ -88,6 +88,7 @@ class Leg:
         self._news = False
         self._asked_to_drain = False
         self._mail_applied = self._row.mail_applied
+        self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
         self._run = RunState(uid=self._row.uid, agent=self._row.agent, created_at=self._row.created_at)
         self.journal = Journal(
@@ -113,7 +114,8 @@ class Leg:
 
     @property
     def recoveries(self) -> int:
-        return self._row.recoveries
+        """How often the run was recovered since it last got on."""
+        return self._recoveries
 
     @property
     def status(self) -> Status:
@@ -246,11 +248,12 @@ class Leg:
     async def _commit(self, run: RunState, emitted: Emitted, *, gated: bool, release: bool) -> bool:
         """Makes the settled run durable. False when mail has to be applied first."""
         at = self._services.time.now()
+        recoveries = 0 if emitted.got_on else self._recoveries
         receipts = {receipt.tool_call_id: receipt for receipt in emitted.receipts}
         changes = Changes(
             uid=self.uid,
             follows=self.journal.position,
-            face=face_of(run, binding=self._row.binding, priority=self._row.priority, at=at),
+            face=face_of(run, binding=self._row.binding, priority=self._row.priority, at=at, recoveries=recoveries),
             mail_applied=self._mail_applied,
             mail_ignored=emitted.ignored,
             mail_seen=self._mail_applied if gated else None,
@@ -269,7 +272,7 @@ class Leg:
 
         if await self.journal.commit(changes, emitted.frames, at, with_events_after) is not None:
             return False
-        self._run, self._emitted = covered, NOTHING
+        self._run, self._emitted, self._recoveries = covered, NOTHING, recoveries
         self._tell_kept()
         if self._performer is not None:
             self._performer.transcript.add(emitted.messages)

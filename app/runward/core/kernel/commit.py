@@ -15,6 +15,7 @@ class Face:
     """What a commit says about its actor: the state, and the columns that lists and claims read. Times are store time in milliseconds.
 
     `ready_at`, `care_at` and `rank` are written only by a commit that releases the lease: until then they belong to whoever appends mail.
+    `recoveries` is as it was claimed, or 0 once the actor has got on (R40).
     """
 
     status: Status
@@ -29,6 +30,7 @@ class Face:
     task_outcome: str
     updated_at: int
     ended_at: int | None
+    recoveries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runward.core.kernel.frames import Frame
-from runward.core.kernel.records import Receipt
+from runward.core.kernel.records import Receipt, Stage
 from runward.core.messages import Message
 
 
@@ -35,8 +35,14 @@ class Emitted:
         return bool(self.frames or self.messages or self.receipts or self.ignored)
 
     @property
+    def got_on(self) -> bool:
+        """Whether the run got on: a model's answer or a tool's outcome is among it (R40)."""
+        return bool(self.messages) or any(receipt.stage in _OUTCOMES for receipt in self.receipts)
+
+    @property
     def only_frames(self) -> bool:
         return not (self.messages or self.receipts or self.ignored)
 
 
 NOTHING = Emitted()
+_OUTCOMES = frozenset({Stage.EXECUTED, Stage.COMPLETED, Stage.FAILED})

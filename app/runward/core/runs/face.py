@@ -11,7 +11,7 @@ from runward.core.runs.view import task_outcome
 from runward.core.runs.waits import NOTHING
 
 
-def face_of(run: RunState, *, binding: str, priority: int, at: int) -> Face:
+def face_of(run: RunState, *, binding: str, priority: int, at: int, recoveries: int = 0) -> Face:
     """The face of a run at store time `at`. A suspended run is ready, and any worker's care, once something falls due (R8, R41)."""
     due = None if run.status.ended else next_due(run)
     ready = at if run.status is Status.QUEUED else due if run.status is Status.SUSPENDED else None
@@ -28,4 +28,5 @@ def face_of(run: RunState, *, binding: str, priority: int, at: int) -> Face:
         task_outcome=task_outcome(run),
         updated_at=at,
         ended_at=run.ended_at,
+        recoveries=recoveries,
     )

@@ -148,6 +148,7 @@ def _changed(envelope: Envelope, changes: Changes, *, mail_received: int) -> Env
         task_outcome=face.task_outcome,
         updated_at=face.updated_at,
         ended_at=face.ended_at,
+        recoveries=face.recoveries,
     )
     if not changes.release:
         return changed

@@ -191,6 +191,7 @@ def changed_values(changes: Changes) -> Values:
         "to_task_outcome": face.task_outcome,
         "to_updated_at": face.updated_at,
         "to_ended_at": face.ended_at,
+        "to_recoveries": face.recoveries,
     }
 
 

@@ -106,7 +106,7 @@ def _gates(row: FromClause, shape: Shape) -> list[ColumnElement[bool]]:
 def _own(shape: Shape) -> dict[str, Any]:
     """What the commit makes of its actor's columns."""
     names = ["mail_applied", "status", "state", "format", "binding", "waiting_on", "stop_reason", "task_outcome", "updated_at", "ended_at"]
-    names += ["revision", "last_seq"]
+    names += ["recoveries", "revision", "last_seq"]
     own: dict[str, Any] = {}
     if shape.release:
         names += ["ready_at", "care_at", "rank"]

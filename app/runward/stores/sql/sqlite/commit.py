@@ -34,7 +34,7 @@ from runward.stores.sql.statements import SQLITE, Statement, among, as_list, giv
 from runward.stores.sql.tables import ID, actors, approvals, columns, mail, receipts
 
 _FACE = columns(
-    actors, "status state format binding waiting_on stop_reason task_outcome updated_at ended_at mail_applied revision last_seq"
+    actors, "status state format binding waiting_on stop_reason task_outcome updated_at ended_at recoveries mail_applied revision last_seq"
 )
 _RELEASED = ("ready_at", "care_at", "rank")
 
