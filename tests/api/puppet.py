@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Face, Written
@@ -11,15 +11,22 @@ from runward.core.kernel.frames import Frame
 from runward.core.runs import codec
 from runward.core.runs.face import face_of
 from runward.engine.encoding import stored_frame
+from runward.engine.service import Service
 from runward.ports.store import ClaimRequest
-from tests.api.house import House
+
+
+class Housed(Protocol):
+    """Whatever has a service."""
+
+    @property
+    def service(self) -> Service: ...
 
 
 @dataclass
 class Puppet:
     """Drives one run by hand, in place of a worker: every write of it is the test's."""
 
-    house: House
+    house: Housed
     row: Envelope
     said: list[bytes] = field(default_factory=list)
 
@@ -28,7 +35,7 @@ class Puppet:
         return self.row.public_id
 
     @classmethod
-    async def claim(cls, house: House, run_id: str) -> Puppet:
+    async def claim(cls, house: Housed, run_id: str) -> Puppet:
         """Takes the lease of a run; give the house no worker."""
         store, reads = house.service.services.store, house.service.services.reads
         bindings = [entry.binding for entry in house.service.registry.agents]
@@ -36,7 +43,7 @@ class Puppet:
             owner="puppet", bindings=bindings, limit=100, suspects=100, ttl_ms=60_000, recovery_delay_ms=1, max_recoveries=5
         )
         (taken,) = [claimed for claimed in (await store.claim(request)).taken if claimed.envelope.public_id == run_id]
-        frames = await reads.frames(taken.envelope.uid, after=0, limit=1_000)
+        frames = await reads.frames(taken.envelope.uid, after=0, limit=1_000_000)
         return cls(house, taken.envelope, [frame.data for frame in frames])
 
     async def say(self, *frames: Frame, status: Status | None = None) -> None:

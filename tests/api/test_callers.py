@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+import httpx
 import pytest
 
 from runward.api import auth
@@ -178,27 +180,31 @@ async def test_a_key_counts_at_once_and_without_a_hint_within_a_second(quiet_hou
 
 
 class Counted(Faults):
-    """Counts the reads of keys, and may let a change happen in the midst of one."""
+    """Counts what the store is asked, and lets something happen between a read and its answer, once."""
 
     def __init__(self) -> None:
-        self.reads: list[str] = []
-        self.during: object = None
+        self.asked: list[str] = []
+        self.during: dict[str, Callable[[], Awaitable[object]]] = {}
+
+    @property
+    def reads(self) -> list[str]:
+        return [name for name in self.asked if name in ("authentication", "key_by_hash")]
 
     async def before(self, name: str) -> None:
-        if name in ("authentication", "key_by_hash"):
-            self.reads.append(name)
+        self.asked.append(name)
 
     async def after(self, name: str) -> None:
-        if callable(self.during) and name in ("authentication", "key_by_hash"):
-            change, self.during = self.during, None
+        change = self.during.pop(name, None)
+        if change is not None:
             await change()
+            await asyncio.sleep(0)
 
 
 async def test_keys_are_remembered_for_a_moment_and_what_was_tried_is_not() -> None:
     faults = Counted()
     async with house(worker=False, faults=faults) as made:
         headers = await key(made)
-        faults.reads.clear()
+        faults.asked.clear()
         for _ in range(20):
             assert (await made.http.get("/runs", headers=headers)).status_code == 200
         assert faults.reads == ["authentication", "key_by_hash"]
@@ -208,25 +214,33 @@ async def test_keys_are_remembered_for_a_moment_and_what_was_tried_is_not() -> N
         assert faults.reads == ["authentication", "key_by_hash", *["key_by_hash"] * 3]
 
 
-async def test_what_was_read_before_a_change_is_not_remembered_behind_it() -> None:
+async def test_a_key_that_is_revoked_while_it_is_read_is_not_remembered() -> None:
     faults = Counted()
     async with house(worker=False, faults=faults) as made:
-        services = made.service.services
-        own, text = await keys.create(services, scope=Scope(tenant="acme"), permissions=READ)
-        headers = {"Authorization": f"Bearer {text}"}
-        await made.http.get("/runs", headers=headers)
-
-        async def revoked() -> None:
-            await keys.revoke(services, own.id)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-        await keys.create(services, scope=Scope(tenant="acme"), permissions=READ)  # forgets what was remembered
+        own, text = await keys.create(made.service.services, scope=Scope(tenant="acme"), permissions=READ)
         await asyncio.sleep(0)
-        assert (await made.http.get("/healthz")).status_code == 200
-        faults.during = revoked
-        await made.http.get("/runs", headers=headers)
+        faults.during["key_by_hash"] = lambda: keys.revoke(made.service.services, own.id)
+        headers = {"Authorization": f"Bearer {text}"}
+        assert (await made.http.get("/runs", headers=headers)).status_code == 200
         assert (await made.http.get("/runs", headers=headers)).status_code == 401
+
+
+async def test_a_first_key_that_is_made_while_it_is_asked_whether_there_is_one_counts_from_then_on() -> None:
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        faults.during["authentication"] = lambda: keys.create(made.service.services, scope=Scope(tenant="acme"), permissions=READ)
+        assert (await made.http.get("/runs")).status_code == 200
+        assert (await made.http.get("/runs")).status_code == 401
+
+
+async def test_the_store_is_not_asked_for_what_cannot_be_an_id() -> None:
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        for id in ("x" * 129, "-run", "'or'1'='1", "%00", "a%20b", "(run)"):
+            for path in ("", "/events", "/messages", "/receipts"):
+                address = httpx.URL("http://runward.test").copy_with(raw_path=f"/runs/{id}{path}".encode())
+                assert (await made.http.get(address)).status_code == 404
+        assert "find" not in faults.asked
 
 
 async def test_only_the_hash_of_a_key_is_kept(quiet_house: House) -> None:

@@ -216,7 +216,7 @@ QUERIES = [
     *(f"limit={'9' * 30}", "limit=5&limit=5", "limits=5", "order=created", "status=done", "status=", "waiting_on=nothing"),
     *("cancel_requested=1", "cancel_requested=True", "created_after=yesterday", "created_after=2026-01-01"),
     *("created_after=2026-01-01T00:00:00", "agent=", "agent=%00", "agent=%ff", "agent=%", "agent", "&&", "agent=" + "x" * 129),
-    *("cursor=" + "x" * 2_000, "metadata.a=1&metadata.a=2", "metadata=1", "_named=1", "open_prefix=x"),
+    *("cursor=" + "x" * 2_000, "metadata.a=1&metadata.a=2", "metadata.a=%00", "metadata.%00=1", "metadata=1", "_named=1", "open_prefix=x"),
     "&".join(["status=failed"] * 101),
 ]
 
@@ -258,6 +258,8 @@ REQUESTS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
     "F-14 2 MB of one header": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 2_000_000 + b"\r\n\r\n", (b"431", b"400")),
     "F-14 2 MB of headers": (b"GET /healthz HTTP/1.1\r\n" + b"X-A: b\r\n" * 250_000 + b"\r\n", (b"431", b"400")),
     "F-14 40 KB of headers": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 40_000 + b"\r\n\r\n", (b"431",)),
+    "F-14 a head that never ends": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000, (b"431",)),
+    "F-14 blank lines for ever": (b"\r\n" * 100_000, (b"431", b"400")),
     "F-14 a long address": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", (b"431", b"400")),
     "F-14 a line feed in a request id": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\n b\r\n\r\n", (b"400", b"200")),
     "F-15 two lengths": (b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", (b"400",)),

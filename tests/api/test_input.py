@@ -77,6 +77,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "an open call at the end": ([user(), asks(CALL)], "/input/1"),
     "one of two open at the end": ([user(), asks(CALL, SECOND), results(RESULT)], "/input/2"),
     "an open call before a message": ([user(), asks(CALL), user()], "/input/2"),
+    "results that come too late": ([user(), asks(CALL), user(), results(RESULT)], "/input/2"),
     "a result of nothing": ([user(), results(RESULT)], "/input/1/content/0"),
     "a result of another tool": ([user(), asks(CALL), results({**RESULT, "tool_name": "refund"})], "/input/2/content/0"),
     "two results of one call": ([user(), asks(CALL), results(RESULT, RESULT)], "/input/2/content/1"),

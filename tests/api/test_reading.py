@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 
-from runward.api import headers, strict_json
+from runward.api import bodies, headers, strict_json
 from runward.core.errors import Invalid
 from runward.core.times import from_rfc3339, rfc3339
 
@@ -38,6 +39,25 @@ def read(raw: bytes) -> Any:
         return strict_json.parse(raw)
     except Invalid as error:
         return error.code
+
+
+@pytest.mark.parametrize(
+    "parts", [[b'"123456789"'], [b'"1234', b'56789"'], [b"", b'"123456789"'], [b'"12', b"3456789", b'"'], [b"x" * 99, b""]]
+)
+async def test_R48_a_body_is_counted_however_it_comes(parts: list[bytes]) -> None:
+    waiting = list(parts)
+
+    async def receive() -> dict[str, Any]:
+        part = waiting.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(waiting)}
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    with pytest.raises(Invalid) as refused:
+        await bodies.read_json(request, 10, optional=False)
+    assert refused.value.code == "body_too_large"
+    if len(b"".join(parts)) == 11:
+        waiting.extend(parts)
+        assert await bodies.read_json(request, 11, optional=False) == "123456789"
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False)])

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runward.core.kernel.actor import Status
-from tests.api.house import House, until
+from tests.api.house import House, served, until
 from tests.api.puppet import Puppet, state
 
 
@@ -39,6 +39,16 @@ async def test_a_wait_ends_when_the_process_is_closing(quiet_house: House) -> No
     quiet_house.door.closing.set()
     assert (await waiting).status_code == 202
     assert quiet_house.service.tails.watching == 0
+
+
+async def test_a_caller_who_leaves_ends_the_wait(quiet_house: House) -> None:
+    run = await quiet_house.created()
+    async with served(quiet_house) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /runs/{run['run_id']}?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await until(lambda: quiet_house.service.tails.watching == 1)
+        writer.close()
+        await until(lambda: quiet_house.service.tails.watching == 0, seconds=3)
 
 
 async def test_R42_the_same_key_and_body_answer_with_the_same_run(open_house: House) -> None:

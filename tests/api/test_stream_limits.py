@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from runward.api import sse
-from runward.api.sse import Streams
+from runward.api.following import RunFollower
+from runward.api.sse import Emit, Streams
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Status
 from runward.stores.memory import Faults
@@ -181,6 +182,23 @@ async def test_a_stream_lives_through_a_store_that_is_away_and_a_new_one_is_aske
             await puppet.say(state("completed", final=True), status=Status.COMPLETED)
             await events.to_end()
         assert (events.frames, events.done) == (puppet.said, True)
+
+
+async def test_a_stream_that_breaks_is_told_to_operators_and_just_ends(
+    port: int, puppet: Puppet, quiet_house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def follow(self: RunFollower, emit: Emit) -> None:
+        await emit(b": so far\n\n")
+        raise RuntimeError("password=hunter2")
+
+    monkeypatch.setattr(RunFollower, "follow", follow)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await http.get(f"/runs/{puppet.run_id}/events")
+    assert [name for name, _ in quiet_house.heard.problems] == ["request_failed"]
+    assert len(streams_of(quiet_house)) == 0
+    assert "hunter2" not in caplog.text
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_a_hundred_readers_pin_nothing_and_get_the_same(port: int, puppet: Puppet, quiet_house: House) -> None:

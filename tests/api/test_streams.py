@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
+from runward.api.following import DONE, RunFollower
 from runward.core.kernel.actor import Status
 from runward.core.runs.state import KIND
 from runward.engine.callers import LOCAL
+from runward.engine.tail import PAGE, RING_FRAMES
 from tests.api.events import followed, parsed
-from tests.api.house import House, served
+from tests.api.house import House, served, until
 from tests.api.puppet import Puppet, delta, state
 
 
@@ -84,6 +87,30 @@ async def test_R10_a_stream_of_a_reopened_run_ends_at_its_last_terminal_frame(po
         await later.to_end()
     assert (events.frames, events.done) == (again.said, True)
     assert (later.frames, later.done) == (again.said[2:], True)
+
+
+async def test_R10_a_slow_reader_is_led_past_a_terminal_frame_that_was_left_behind(quiet_house: House, puppet: Puppet) -> None:
+    queries, place = quiet_house.service.queries, await quiet_house.service.queries.place(LOCAL, puppet.run_id)
+    sent: list[bytes] = []
+    reads = asyncio.Event()
+
+    async def emit(chunk: bytes) -> None:
+        sent.append(chunk)
+        await reads.wait()
+
+    follower = RunFollower(queries=queries, clock=quiet_house.service.services.clock, place=place, after=0, until="ended")
+    following = asyncio.ensure_future(follower.follow(emit))
+    await until(lambda: len(sent) == 1)  # and stands still, with the first frame in hand
+    await puppet.say(*[delta(f"{number} ") for number in range(PAGE - 1)])
+    await puppet.say(state("failed", final=True), status=Status.FAILED)  # the last one of the page that is read next
+    assert puppet.row.last_seq == 1 + PAGE
+    await reopen(quiet_house, puppet)
+    again = await Puppet.claim(quiet_house, puppet.run_id)
+    await again.say(*[delta(f"{number} ") for number in range(RING_FRAMES)])
+    await again.say(state("completed", final=True), status=Status.COMPLETED)
+    reads.set()
+    await asyncio.wait_for(following, 10)
+    assert b"".join(sent) == b"".join(b"id: %d\ndata: %b\n\n" % frame for frame in enumerate(again.said, 1)) + DONE
 
 
 async def test_a_run_that_ended_is_streamed_whole_however_late(port: int, puppet: Puppet) -> None:

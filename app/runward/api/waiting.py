@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from runward.api.asking import Asked
@@ -17,9 +16,9 @@ T = TypeVar("T")
 
 
 async def waited(asked: Asked, run: RunView, seconds: int, until: Until) -> RunView:
-    """The run once it is over in the sense of `until`, or as it is when the time is up or the process is about to stop.
+    """The run once it is over in the sense of `until`, else as it is when the time is up, the process is closing or the caller has left.
 
-    Raises NotFound when it is deleted meanwhile, and ClientDisconnect when the caller has left.
+    Raises NotFound when it is deleted meanwhile.
     """
     if is_over(run.status, until) or seconds == 0:
         return run
@@ -29,17 +28,13 @@ async def waited(asked: Asked, run: RunView, seconds: int, until: Until) -> RunV
 
 
 async def _while_there(work: Coroutine[Any, Any, T], receive: Receive, closing: asyncio.Event) -> T | None:
-    """The result of some work; None when the process is closing."""
+    """The result of some work; None when the process is closing or the caller has left."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(left(receive))
     stopping = asyncio.ensure_future(closing.wait())
     try:
         await asyncio.wait((working, leaving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        if leaving.done():
-            raise ClientDisconnect
-        return None
+        return working.result() if working.done() else None
     finally:
         for task in (working, leaving, stopping):
             task.cancel()
