@@ -36,8 +36,8 @@ from runward.wiring import deployed
 
 T = TypeVar("T")
 
-TTL = 30.0
-SETTINGS = WorkerSettings(lease_ttl=TTL, poll=1.0, poll_with_bus=5.0, drain_grace=10.0, cancel_grace=5.0, recovery_delay=2.0)
+TTL = 9.0
+SETTINGS = WorkerSettings(lease_ttl=TTL, poll=0.5, poll_with_bus=2.0, drain_grace=5.0, cancel_grace=2.0, recovery_delay=2.0)
 ENDED = frozenset({"completed", "stopped", "failed"})
 
 
@@ -296,18 +296,18 @@ class Rig:
     async def reached(self, gate: Gate) -> None:
         await self.until(gate.reached.is_set)
 
-    async def passing(self, work: Awaitable[T]) -> T:
+    async def passing(self, work: Awaitable[T], *, limit_seconds: float = 300) -> T:
         """What `work` gives, time passing meanwhile."""
         task = asyncio.ensure_future(work)
         try:
-            await self.until(task.done)
+            await self.until(task.done, limit_seconds=limit_seconds)
         finally:
             task.cancel()
         return await task
 
     async def pass_seconds(self, seconds: float) -> None:
         """Lets everything happen that happens in so many seconds."""
-        await self.passing(self.clock.sleep(seconds))
+        await self.passing(self.clock.sleep(seconds), limit_seconds=seconds + 1)
 
 
 def unavailable() -> Unavailable:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runward import Reply, ToolContext, ToolError, UnknownOutcome, tool
-from runward.agents.tools import Tool
+from runward.agents.tools import AnyTool
 from runward.core.kernel.actor import Status
 from runward.core.runs.limits import Limits
 from tests.engine.rig import DONE, SETTINGS, Rig, agent, calls
@@ -27,7 +27,7 @@ class Hands:
         self.seen: list[float] = []
         self.never = asyncio.Event()
 
-    def tool(self, name: str, effect: Any, manner: str) -> Tool[..., Any]:
+    def tool(self, name: str, effect: Any, manner: str) -> AnyTool:
         async def work(ctx: ToolContext) -> str:
             self.began.append(name)
             if manner == "heeds":

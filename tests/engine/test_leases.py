@@ -165,7 +165,7 @@ async def test_R3a_a_tool_is_not_started_with_less_than_a_third_of_the_lease() -
         await rig.reached(gate)
         await on_a_short_lease(rig, uid)
         gate.open.set()
-        await rig.pass_seconds(5)
+        await rig.pass_seconds(1)
         assert (slow.began, rig.rows(uid).receipts["1.1"].stage) == ([], "executing")
         await rig.until(lambda: "lease_lost" in rig.first.telemetry.events)
         assert slow.began == []
@@ -196,7 +196,7 @@ async def test_R3a_a_model_call_is_not_started_either() -> None:
         await rig.reached(gate)
         await on_a_short_lease(rig, uid)
         gate.open.set()
-        await rig.pass_seconds(5)
+        await rig.pass_seconds(1)
         assert slow.began == []
         await rig.until(lambda: "lease_lost" in rig.first.telemetry.events)
         assert slow.began == []

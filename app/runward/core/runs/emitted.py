@@ -36,8 +36,11 @@ class Emitted:
 
     @property
     def got_on(self) -> bool:
-        """Whether the run got on: a model's answer or a tool's outcome is among it (R40)."""
-        return bool(self.messages) or any(receipt.stage in _OUTCOMES for receipt in self.receipts)
+        """Whether the run got on: a model's answer or a tool's own outcome is among it (R40)."""
+        return any(message.role == "assistant" for message in self.messages) or any(
+            receipt.stage in _OUTCOMES and receipt.attempt > 0 and receipt.outcome not in ("cancelled", "unknown")
+            for receipt in self.receipts
+        )
 
     @property
     def only_frames(self) -> bool:
