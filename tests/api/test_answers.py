@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -185,6 +186,17 @@ async def test_messages_come_with_the_place_to_follow_from(open_house: House) ->
         if (cursor := page["next_cursor"]) is None:
             break
     assert seen == whole["data"]
+
+
+async def test_messages_are_those_that_the_place_to_follow_from_knows(quiet_house: House) -> None:
+    run = await quiet_house.created()
+    (rows,) = quiet_house.database.actors.values()
+    rows.messages[2] = replace(
+        rows.messages[1], seq=2, role="assistant"
+    )  # committed between two reads: its state is not the one that was read
+    page = (await quiet_house.http.get(f"/runs/{run['run_id']}/messages")).json()
+    assert [message["seq"] for message in page["data"]] == [1]
+    assert (page["events_after"], page["next_cursor"]) == (run["events_after"], None)
 
 
 async def test_receipts_are_listed_in_the_model_s_order(open_house: House) -> None:

@@ -319,7 +319,7 @@ async def spoken(port: int, said: bytes, seconds: float = 5) -> bytes:
                 answer += part
                 if b"\r\n\r\n" in answer and answer.endswith(b"}"):
                     break
-    except OSError:
+    except ConnectionError:
         pass
     finally:
         writer.close()
