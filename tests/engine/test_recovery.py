@@ -37,6 +37,10 @@ class Trap:
 
         self.agent = agent(calls("step"), DONE, tools=[step])
 
+    async def calls(self, rig: Rig, number: int) -> None:
+        """Returns once so many calls have begun."""
+        await rig.until(lambda: len(self.began) == number)
+
     async def killed(self, rig: Rig, process: Process) -> None:
         """The process dies with its next call under way."""
         self.rig = rig
@@ -102,7 +106,7 @@ async def test_R40_what_gets_on_between_two_deaths_is_not_poisonous() -> None:
         for number in range(2, 7):
             trap.passes = 1
             process = await rig.start()
-            await rig.until(lambda began=2 * number - 1: len(trap.began) == began)
+            await trap.calls(rig, 2 * number - 1)
             await process.die()
         trap.shut = False
         await rig.start()

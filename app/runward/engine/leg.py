@@ -13,7 +13,7 @@ from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
-from runward.core.runs.calls import CallStage, How
+from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, CallModel, ChooseModel, Decision, LegOver, RunCall, Screen, Work, decide, next_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
@@ -186,7 +186,7 @@ class Leg:
     async def _begin(self) -> None:
         row = self._row
         run = codec.decode(row.state)
-        if any(call.stage in (CallStage.EXECUTED, CallStage.ENDED) for call in run.turn):
+        if any(call.attempt or not call.open for call in run.turn):  # what they returned, were answered, or saved is on their receipts
             step = run.step
             run = with_results(run, await self._read(lambda: self._services.reads.receipts(row.uid, step=step)))
         self._run = run
