@@ -146,6 +146,8 @@ class Store:
         assert len(applied) == bool(self.cancelled)
         if self.cancelled:
             assert (run.status, run.ended.reason) == (Status.STOPPED, "cancelled"), "an accepted cancel was not applied (R37)"
+        if run.status is Status.COMPLETED:
+            assert not [receipt for receipt in self.receipts.values() if receipt.outcome == "cancelled"], "a drain is no cancel (R39)"
         shown = view(row_of(run), run)
         state = {name: value for name, value in self.journal.control.items() if name != "final"}
         assert state == {name: shown[name] for name in state} and state.keys() >= {"pending", "task_outcome", "usage", "output"}

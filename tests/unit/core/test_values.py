@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -16,8 +17,11 @@ from runward.core.kernel import mail
 from runward.core.kernel.actor import ENDED, Position, Scope, Status, rank_of
 from runward.core.kernel.commit import Changes, Face
 from runward.core.kernel.frames import Frame, StoredFrame
+from runward.core.kernel.records import Stage
 from runward.core.messages import PARTS, FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from runward.core.runs.calls import Call, CallStage, Effect
 from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.receipts import receipt_of
 from runward.core.runs.waits import Wait, from_names, names
 from runward.core.times import milliseconds, optional_rfc3339, rfc3339
 from runward.core.usage import Usage
@@ -172,6 +176,26 @@ def test_emptiness() -> None:
     assert not NOTHING and said("a") and said(messages=1) and Emitted(ignored=(1,))
     assert NOTHING.only_frames and said("a").only_frames
     assert not said(messages=1).only_frames and not Emitted(ignored=(1,)).only_frames
+
+
+def outcome(stage: Stage, *, attempt: int = 1, outcome: str | None = None) -> Emitted:
+    call = Call(id="1.1", provider_id="", name="look", arguments="{}", effect=Effect.READ, stage=CallStage.EXECUTING, attempt=attempt)
+    return Emitted(receipts=(replace(receipt_of(call, "{}"), stage=stage, outcome=outcome),))
+
+
+def test_R40_a_run_gets_on_by_a_models_answer_or_by_what_a_tool_said() -> None:
+    answer = Emitted(messages=(Message(seq=2, role="assistant", content=()),))
+    got_on = [answer, outcome(Stage.EXECUTED), outcome(Stage.COMPLETED), outcome(Stage.FAILED, outcome="failed")]
+    assert all(emitted.got_on for emitted in got_on)
+    stood_still = [
+        NOTHING,
+        said("start-step", messages=1),
+        outcome(Stage.EXECUTING),
+        outcome(Stage.FAILED, attempt=0, outcome="unknown_tool"),
+        outcome(Stage.FAILED, outcome="cancelled"),
+        outcome(Stage.FAILED, outcome="unknown"),
+    ]
+    assert not any(emitted.got_on for emitted in stood_still)
 
 
 # -- waits, times, usage, messages, errors -------------------------------------------------------------------------------
