@@ -27,6 +27,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_head = True
+        self._completed = False
         self._too_late: asyncio.TimerHandle | None = None
         self._begin_head()
         made = transport.get_extra_info("socket")
@@ -39,14 +40,16 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._completed = False
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
+            self._head_bytes = 0 if self._completed else self._head_bytes + len(data)  # most of it belonged to the request before
             self._begin_head()
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse("headers_too_large", f"The request line and headers are larger than {MAX_HEAD_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
+        self._in_head = True
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
 
@@ -56,7 +59,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._in_head = True
+        self._completed = True
 
     def send_400_response(self, msg: str) -> None:
         self._refuse("invalid_request", msg)
