@@ -284,8 +284,8 @@ async def test_def_tools_run_in_threads_with_plain_calls_to_their_context() -> N
     @tool(effect="idempotent_write")
     def work(ctx: ToolContext) -> str:
         seen.append(threading.current_thread().name)
-        ctx.progress({"half": True})
-        ctx.save_checkpoint("half")
+        _ = ctx.progress({"half": True})
+        _ = ctx.save_checkpoint("half")
         return str(ctx.checkpoint)
 
     async with Rig(agent(calls("work"), DONE, tools=[work])) as rig:

@@ -55,7 +55,10 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
     await process.clock.sleep(chance.choice((0, 0, 0.001, 0.02, 0.3)))
     if manner == "saves":
         await ctx.progress({"n": n})
-        await ctx.save_checkpoint(f"checkpoint of attempt {ctx.attempt}")
+        text = f"checkpoint of attempt {ctx.attempt}"
+        process.world.ledger.saves[ctx.idempotency_key].append(text)
+        await ctx.save_checkpoint(text)
+        process.world.ledger.saved[ctx.idempotency_key] = text
     token = process.world.ledger.happens(ctx.idempotency_key, ctx.attempt)
     try:
         await process.clock.sleep(chance.choice((0, 0, 0.002, 0.05, 0.4, 1.0)))

@@ -43,6 +43,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.effects: list[tuple[str, int]] = []
+        self.saves: dict[str, list[str]] = defaultdict(list)
+        """What each call wanted to save, in order, and in `saved` the last one that it was told is durable."""
+        self.saved: dict[str, str] = {}
 
     def happens(self, key: str, attempt: int) -> str:
         self.effects.append((key, attempt))
@@ -164,6 +167,9 @@ class Watch:
         rows = self._held(uid, process, where)
         self.check((key, attempt) not in self._started, "R13 an attempt starts once", where)
         self._started.add((key, attempt))
+        saves, saved = self._world.ledger.saves[key], self._world.ledger.saved.get(key)
+        possible = [saved, *saves[saves.index(saved) + 1 if saved in saves else 0 :]]
+        self.check(context.checkpoint in possible, "R13 a checkpoint is durable", f"{where}: {context.checkpoint!r}, {possible}")
         self.starts[key] += 1
         self.effects[key] = traits.effect
         self.check(traits.effect.repeatable or self.starts[key] == 1, "I-03 an effect that may not be repeated happens once", where)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from runward.core.runs.decide import Activity
-from runward.core.runs.facts import Happening
+from runward.core.runs.calls import How
+from runward.core.runs.decide import Activity, CallModel, RunCall
+from runward.core.runs.facts import AttemptEnded, Happening, ModelBrokenOff
 from runward.ports.clock import Clock
 
 
@@ -84,3 +85,14 @@ class Activities:
             fact = self._failed(activity, error)
         if self._running.pop(activity, None) is not None:
             self._report(fact)
+
+
+def never_started(activity: Activity, at: int) -> Happening:
+    """The fact that ends an activity which the state expects and nobody had begun."""
+    match activity:
+        case CallModel():
+            return ModelBrokenOff(at=at, step=activity.step, attempt=activity.attempt, started=False)
+        case RunCall():
+            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.NOT_STARTED)
+        case _:
+            raise TypeError(f"{activity} has no effect that must be accounted for")

@@ -14,7 +14,7 @@ from runward.core.kernel.frames import StoredFrame
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, CallModel, ChooseModel, Decision, LegOver, RunCall, Screen, Work, decide, next_due
+from runward.core.runs.decide import Activity, ChooseModel, Decision, LegOver, RunCall, Screen, Work, decide, next_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import (
@@ -26,12 +26,12 @@ from runward.core.runs.facts import (
     LegStarted,
     MailCame,
     Mark,
-    ModelBrokenOff,
+    ModelChosen,
     TimeCame,
 )
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
-from runward.engine.activities import Activities
+from runward.engine.activities import Activities, never_started
 from runward.engine.encoding import message_row
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
@@ -87,6 +87,8 @@ class Leg:
         self._timer = Timer(services.clock, self._time_came)
         self._news = False
         self._asked_to_drain = False
+        self._chosen = False
+        """Whether the model was chosen and that is not durable yet: it is chosen once, so the call waits for it."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -219,7 +221,7 @@ class Leg:
                     self._take_facts()
                     return True
         over = isinstance(decision, LegOver)
-        changed = emitted or run is not self._run or over
+        changed = emitted or run is not self._run or over or self._chosen
         if changed and not await self._commit(run, emitted, gated=gated, release=over):
             await self._read_mail()
             return True
@@ -272,7 +274,7 @@ class Leg:
 
         if await self.journal.commit(changes, emitted.frames, at, with_events_after) is not None:
             return False
-        self._run, self._emitted, self._recoveries = covered, NOTHING, recoveries
+        self._run, self._emitted, self._recoveries, self._chosen = covered, NOTHING, recoveries, False
         self._tell_kept()
         if self._performer is not None:
             self._performer.transcript.add(emitted.messages)
@@ -291,7 +293,7 @@ class Leg:
         self._start([activity for activity in work.start if self._is_new(activity)], self._run)
         for activity in work.stop:
             if not self._activities.stop(activity):
-                self._report(_never_started(activity, self._services.time.now()))
+                self._report(never_started(activity, self._services.time.now()))
 
     def _start(self, activities: Sequence[Activity], run: RunState) -> None:
         for activity in activities:
@@ -306,6 +308,7 @@ class Leg:
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
         self._run, emitted = apply(self._run, fact)
+        self._chosen = self._chosen or isinstance(fact, ModelChosen)
         if emitted.only_frames and not self._emitted and not isinstance(fact, AttemptEnded):
             self.journal.emit(emitted.frames)
         else:
@@ -384,14 +387,3 @@ class Leg:
     def _seconds_until_due(self) -> float | None:
         due = None if self._run.out_of_time else next_due(self._run)
         return None if due is None else self._services.time.seconds_until(due) + 0.001
-
-
-def _never_started(activity: Activity, at: int) -> Happening:
-    """The fact that ends an activity which the state expects and nobody had begun."""
-    match activity:
-        case CallModel():
-            return ModelBrokenOff(at=at, step=activity.step, attempt=activity.attempt, started=False)
-        case RunCall():
-            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.NOT_STARTED)
-        case _:
-            raise TypeError(f"{activity} has no effect that must be accounted for")
