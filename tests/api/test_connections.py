@@ -68,6 +68,28 @@ async def test_a_request_may_come_byte_by_byte(quiet_house: House) -> None:
         writer.close()
 
 
+async def test_every_head_of_a_connection_is_bounded_and_each_for_itself(quiet_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 20_000
+    async with served(quiet_house) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(5):
+            writer.write(long)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+            writer.write(b"\r\n\r\n")
+            assert (await answer_of(reader))[0] == 200
+        writer.write(long + b"a" * 100_000)
+        assert (await answer_of(reader))[0] == 431
+        writer.close()
+        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET)
+        assert (await answer_of(reader))[0] == 200
+        writer.write(GET[:20])
+        assert (await answer_of(reader))[0] == 408
+        writer.close()
+
+
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """One answer: its status and body."""
     async with asyncio.timeout(5):
