@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from runward.agents.limitations import Unsupported
+
 
 class AuthorFailed(Exception):
     """A function of the agent raised. `what` names it; the cause is for the log, its text is shown to nobody."""
@@ -18,11 +20,11 @@ class AuthorFailed(Exception):
 
 async def call_author(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function, awaits what it returns if need be. Raises AuthorFailed, also where the function wants to end its task or the
-    process; only a cancel that comes from outside passes through."""
+    process. What passes through is a cancel that comes from outside, and Unsupported."""
     try:
         value = function(*arguments)
         return await value if inspect.isawaitable(value) else value
-    except (KeyboardInterrupt, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit, Unsupported):
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()

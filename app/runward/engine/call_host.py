@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from runward.agents.limitations import Unsupported
 from runward.core.messages import Message
 from runward.core.runs import frames
 from runward.core.text import clean, clean_json
@@ -13,6 +14,7 @@ from runward.engine.journal import Journal
 
 PROGRESS_BYTES = 65_536
 CHECKPOINT_BYTES = 65_536
+NO_GENERATE = "The agent's code asked for ctx.generate, which this version of the service does not run yet."
 
 
 class LegCallHost:
@@ -52,8 +54,8 @@ class LegCallHost:
         self.checkpoint = text
 
     async def generate(self, prompt: str | Sequence[Message], *, model: str | None, output: Any) -> Any:
-        """Not run by this version."""
-        raise NotImplementedError("ctx.generate is not run by this version.")
+        """Raises Unsupported."""
+        raise Unsupported(NO_GENERATE)
 
     def _check(self) -> None:
         if self._over:

@@ -18,7 +18,7 @@ from runward.core.runs.facts import Broke, CheckpointSaved, Happening, ModelChos
 from runward.core.runs.state import RunState
 from runward.engine.activities import Running
 from runward.engine.authors import AuthorFailed, call_author
-from runward.engine.call_host import LegCallHost
+from runward.engine.call_host import NO_GENERATE, LegCallHost
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
@@ -52,10 +52,10 @@ class Driver(Protocol):
 
 
 class NoRunHost:
-    """What a run's context asks of the engine: nothing that this version runs."""
+    """What a run's context asks of the engine: nothing that this version runs. Raises Unsupported."""
 
     async def generate(self, prompt: str | Sequence[Message], *, model: str | None, output: Any) -> Any:
-        raise NotImplementedError("ctx.generate is not run by this version.")
+        raise Unsupported(NO_GENERATE)
 
 
 class Performer:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runward.agents.limitations import Unsupported
 from runward.core.errors import NeedsInput, RunwardError, ToolError, UnknownOutcome
 from runward.core.runs.calls import How, Result
 from runward.core.runs.decide import Project, RunCall
@@ -129,6 +130,8 @@ class ToolAttempt:
                 return self._ended(How.CANNOT_TELL)
             case BadResult():
                 return self._ended(How.BAD_RESULT, Result(output=error.message, is_error=True, outcome=error.outcome))
+            case Unsupported():
+                return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
             case NeedsInput():
                 message = "A tool asked the user a question, which this version does not run yet."
                 return Broke(at=self._services.time.now(), code="internal", message=message, details={})
