@@ -157,6 +157,25 @@ async def test_R4a_of_several_reports_of_progress_in_a_group_the_latest_wins() -
     assert [(frame["tool_call_id"], frame["data"]) for frame in desk.said] == [("1.2", 1), ("1.1", 3)]
 
 
+async def test_R4a_progress_that_never_rests_is_shown_all_the_same() -> None:
+    """Each report replaces the one that waits, and its time goes on."""
+    desk = await Desk().open()
+    for number in range(200):
+        desk.journal.emit((frames.tool_progress("1.1", number),))
+        await desk.seconds(0.005)
+    assert 30 <= len(desk.said) <= 35
+
+
+async def test_R4a_text_behind_a_commit_has_a_time_of_its_own() -> None:
+    """A turn that is whole within moments of the last commit needs no transaction of its own, however soon after another one it comes."""
+    desk = await Desk().open()
+    for number in range(20):
+        desk.journal.emit((text(f"{number}"),))
+        await desk.seconds(0.005)
+        assert await desk.passing(desk.commit(note(number), follows=desk.journal.position)) is None
+    assert desk.faults.done == ["commit"] * 20
+
+
 async def test_R4a_what_is_being_written_is_not_changed_any_more() -> None:
     desk = await Desk().open()
     gate = desk.faults.hold("append_frames", answered=True)

@@ -77,7 +77,7 @@ class Journal:
         self._room.set()
         self._lock = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
-        self._last_write = clock.monotonic() - 1.0
+        self._last_write = self._waiting_since = clock.monotonic() - 1.0
         self.failure: Exception | None = None
 
     def emit(self, frames: Sequence[Frame]) -> None:
@@ -130,6 +130,8 @@ class Journal:
                 merged = {**last.fields, "delta": last.fields["delta"] + frame.fields["delta"]}
                 self._waiting[-1] = (Frame(type=frame.type, fields=merged), when)
                 return
+        if not self._waiting:
+            self._waiting_since = self._clock.monotonic()
         if frame.type == "tool-progress":
             self._drop_older_progress(frame)
         self._waiting.append((frame, at))
@@ -146,8 +148,10 @@ class Journal:
     async def _flush_soon(self) -> None:
         try:
             while self._waiting:
-                quiet = self._clock.monotonic() - self._last_write
-                await self._clock.sleep(max(FIRST_DELAY_SECONDS, GROUP_SECONDS - quiet))
+                seconds = self._seconds_until_due()
+                if seconds > 0:  # a commit may take along what waits now: then what comes later has a time of its own
+                    await self._clock.sleep(seconds)
+                    continue
                 async with self._lock:
                     if self._waiting:
                         await self._append()
@@ -157,6 +161,10 @@ class Journal:
             self._listener.broke()
         finally:
             self._flushing = None
+
+    def _seconds_until_due(self) -> float:
+        due = max(self._waiting_since + FIRST_DELAY_SECONDS, self._last_write + GROUP_SECONDS)
+        return due - self._clock.monotonic()
 
     async def _append(self) -> None:
         waiting = self._take()
@@ -183,7 +191,7 @@ class Journal:
         if self._waiting_bytes <= MAX_WAITING_BYTES:
             self._room.set()
         self.position = position
-        self._last_write = self._clock.monotonic()
+        self._last_write = self._waiting_since = self._clock.monotonic()
         self._listener.wrote(stored, written)
 
     async def _sent(
