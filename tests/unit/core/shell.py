@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields, replace
 
 from runward.core.kernel.actor import Status
@@ -91,6 +92,7 @@ class Store:
             assert old.output is None, f"{old} has its outcome, and was written again (R12)"
             assert receipt.arguments == old.arguments, "what runs is what was recorded (I-10)"
             assert receipt.attempt >= old.attempt and (old.raw is None or receipt.raw == old.raw)
+        assert json.loads(receipt.detail)["failures"] <= 3, "tried too often (R16)"
         self.receipts[receipt.tool_call_id] = receipt
 
     def _check(self, before: RunState, run: RunState) -> None:
@@ -303,7 +305,9 @@ class Leg:
                     receipt = self.store.receipts[activity.call_id]
                     assert (receipt.stage, receipt.attempt) == (Stage.EXECUTING, activity.attempt)
                 case Project():
-                    assert self.store.receipts[activity.call_id].stage is Stage.EXECUTED
+                    receipt = self.store.receipts[activity.call_id]
+                    assert receipt.stage is Stage.EXECUTED and json.loads(receipt.raw or "null") == {"raw": activity.call_id}
+                    assert run.call(activity.call_id).raw == {"raw": activity.call_id}
                 case Screen() | ChooseModel():
                     pass
             self.going[activity] = Going(run)

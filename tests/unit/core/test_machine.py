@@ -328,7 +328,7 @@ class Runs(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=200,
+    max_examples=150,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,

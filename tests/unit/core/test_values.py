@@ -23,7 +23,7 @@ from runward.core.runs.calls import Call, CallStage, Effect
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.receipts import receipt_of
 from runward.core.runs.waits import Wait, from_names, names
-from runward.core.times import milliseconds, optional_rfc3339, rfc3339
+from runward.core.times import from_rfc3339, milliseconds, optional_rfc3339, rfc3339
 from runward.core.usage import Usage
 from tests.unit.core.driving import T0, UID
 
@@ -222,6 +222,30 @@ def test_times_of_other_zones_are_the_same_moment() -> None:
     assert rfc3339(milliseconds(moment)) == "2026-01-31T12:00:00.250Z"
     assert milliseconds(datetime(1970, 1, 1, tzinfo=UTC)) == 0
     assert (optional_rfc3339(None), optional_rfc3339(0)) == (None, "1970-01-01T00:00:00.000Z")
+
+
+@given(ms=st.integers(0, 4_102_444_800_000))
+def test_times_are_read_as_they_are_written(ms: int) -> None:
+    assert from_rfc3339(rfc3339(ms)) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t01:00:00.5+01:00", 500),
+        ("1970-01-01T00:00:00.123456789Z", 123),
+        ("1970-01-01T00:00:00", None),
+        ("1970-01-01", None),
+        ("1970-13-01T00:00:00Z", None),
+        ("0001-01-01T00:00:00+23:59", None),
+        ("1970-01-01T00:00:00Z\n", None),
+        ("٠٩٧٠-01-01T00:00:00Z", None),
+        ("", None),
+    ],
+)
+def test_times_without_a_zone_or_of_no_calendar_are_none(text: str, ms: int | None) -> None:
+    assert from_rfc3339(text) == ms
 
 
 def test_usages_add_up_field_by_field() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runward.core.kernel.actor import Status
+from runward.core.runs import frames
 from runward.core.runs.calls import How
 from runward.core.runs.decide import LegOver
 from runward.core.runs.facts import Broke
@@ -35,6 +36,14 @@ NOTHING_PENDING: dict[str, Any] = {
     "budget": None,
     "hold": None,
 }
+
+
+STREAMED = (
+    frames.text_delta(2, 3, "Hel"),
+    frames.reasoning_delta(2, 3, "hm"),
+    frames.tool_input_delta(2, "2.1", "look", '{"or'),
+    frames.tool_progress("2.1", {"done": 0.5}),
+)
 
 
 def queued() -> Drive:
@@ -290,6 +299,16 @@ def test_frames_have_exactly_the_documented_fields() -> None:
         assert wanted[frame.type] - optional <= frame.fields.keys() <= wanted[frame.type], frame
         assert None not in frame.fields.values(), frame
     assert seen == wanted.keys()
+
+
+def test_what_streams_says_where_it_belongs() -> None:
+    """Said by the engine while a model or a tool is at it."""
+    assert [(frame.type, dict(frame.fields)) for frame in STREAMED] == [
+        ("text-delta", {"step": 2, "attempt": 3, "delta": "Hel"}),
+        ("reasoning-delta", {"step": 2, "attempt": 3, "delta": "hm"}),
+        ("tool-input-delta", {"step": 2, "tool_call_id": "2.1", "tool_name": "look", "delta": '{"or'}),
+        ("tool-progress", {"tool_call_id": "2.1", "data": {"done": 0.5}}),
+    ]
 
 
 def test_tool_states_are_those_of_the_documentation() -> None:
