@@ -91,7 +91,7 @@ async def test_a_store_that_is_away_is_503_with_retry_after() -> None:
         faults.error = Unavailable("The store is away.")
         for answer in (await made.http.get("/runs"), await made.http.post("/runs", json={"agent": "support", "input": "hi"})):
             assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "unavailable", "1")
-        assert made.heard.problems == []
+        assert made.heard.problems == [("request_unavailable", faults.error)] * 2
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,9 @@ async def test_health_and_readiness(quiet_house: House) -> None:
     assert (draining.status_code, draining.json()["code"]) == (503, "unavailable")
     quiet_house.service.draining.clear()
     quiet_house.door.closing.set()
-    assert (await quiet_house.http.get("/readyz")).status_code == 503
+    assert (await quiet_house.http.get("/readyz")).headers["retry-after"] == "1"
     assert (await quiet_house.http.get("/healthz")).status_code == 200
+    assert quiet_house.heard.problems == []
 
 
 async def test_agents_are_shown_with_all_their_versions(quiet_house: House) -> None:

@@ -209,7 +209,7 @@ async def test_a_hundred_readers_pin_nothing_and_get_the_same(port: int, puppet:
         return events.frames
 
     readers = [asyncio.ensure_future(read()) for _ in range(100)]
-    await until(lambda: len(streams_of(quiet_house)) == 100, seconds=20)
+    await until(lambda: len(streams_of(quiet_house)) == 100 and quiet_house.service.tails.watching > 0, seconds=30)
     assert quiet_house.service.tails.watching == 1
     for number in range(20):
         await puppet.say(delta(f"{number} "))

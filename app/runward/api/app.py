@@ -17,7 +17,7 @@ from runward.api.problems import is_internal, problem, problem_of
 from runward.api.routes import ROUTES
 from runward.api.routing import DoorRoute
 from runward.api.sse import Streams
-from runward.core.errors import RunwardError
+from runward.core.errors import RunwardError, Unavailable
 
 __all__ = ["Door", "create_app"]
 
@@ -37,7 +37,7 @@ def create_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.state.streams = Streams(services.clock, door.closing, door.max_streams)
-    app.state.authenticator = Authenticator(services)
+    app.state.authenticator = Authenticator(services, may_be_open=door.may_be_open)
     app.state.document = openapi.text
     for route in ROUTES:
         app.router.routes.append(openapi.described(route))
@@ -60,8 +60,11 @@ def create_app(door: Door) -> FastAPI:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunwardError)
+    telemetry = request.app.state.door.services.telemetry
     if is_internal(error):
-        request.app.state.door.services.telemetry.problem("request_failed", error, code=error.code)
+        telemetry.problem("request_failed", error, code=error.code)
+    elif isinstance(error, Unavailable):
+        telemetry.problem("request_unavailable", error)
     return problem_of(error, request.scope)
 
 

@@ -34,8 +34,9 @@ class Authenticator:
     What is remembered are keys that exist, never what somebody tried.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, may_be_open: bool) -> None:
         self._services = services
+        self._may_be_open = may_be_open
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._required: bool | None = None
         self._required_at = 0.0
@@ -43,8 +44,11 @@ class Authenticator:
         services.bus.subscribe(self._heard)
 
     async def caller(self, authorization: Sequence[bytes]) -> Caller:
-        """Who sent these `Authorization` headers; everybody is `LOCAL` until a first key was made. Raises Unauthenticated."""
-        if not await self._keys_are_required():
+        """Who sent these `Authorization` headers; everybody is `LOCAL` until a first key was made, where that may be.
+
+        Raises Unauthenticated.
+        """
+        if self._may_be_open and not await self._keys_are_required():
             return LOCAL
         found = _BEARER.match(authorization[0]) if len(authorization) == 1 else None
         if found is None:

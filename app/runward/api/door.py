@@ -21,7 +21,8 @@ class Door:
     """Commands and queries, and what the process says of itself.
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
-    properly. `cors_origins` are the other origins whose pages may call, `*` for any.
+    properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
+    so that callers need no key as long as nobody has one.
     """
 
     commands: Commands
@@ -33,3 +34,4 @@ class Door:
     max_body_bytes: int = MAX_BODY_BYTES
     max_streams: int = MAX_STREAMS
     cors_origins: tuple[str, ...] = ()
+    may_be_open: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from runward.api.asking import Asked, answer
+from runward.api.problems import problem_of
 from runward.api.routing import Answer, Route
 from runward.api.schemas.views import Health
 from runward.core.errors import Unavailable
@@ -18,7 +19,7 @@ async def health(asked: Asked) -> Response:
 async def readiness(asked: Asked) -> Response:
     """Whether requests should be sent here: the store answers, and the process is not about to stop."""
     if asked.door.closing.is_set() or not await asked.door.ready():
-        raise Unavailable("This process takes no requests: its store is away, or it is about to stop.")
+        return problem_of(Unavailable("This process takes no requests: its store is away, or it is about to stop."), asked.scope)
     return answer({"status": "ready"})
 
 
