@@ -15,7 +15,7 @@ LONG_STEPS = 100
 PAGE = "The quick brown fox jumps over the lazy dog. " * 450
 """About 20 KB of text."""
 
-PATIENT_STEPS = 4
+PATIENT_STEPS = 3
 MODEL_SECONDS = 1.0
 LAG_TICK_SECONDS = 0.05
 
@@ -26,7 +26,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-@tool(effect="non_idempotent_write")
+@tool(effect="non_idempotent_write", needs_approval=False)
 async def book(a: int, b: int) -> int:
     """Add two numbers, as if money were moved."""
     return a + b

@@ -39,8 +39,9 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
 
-async def load(url: str, *, callers: int, runs: int, agent: str = "bench") -> Load:
-    """Runs so many runs to their end. Raises AssertionError when one of them did not end with the answer."""
+async def load(url: str, *, callers: int, runs: int, agent: str = "bench", pause: float = 0) -> Load:
+    """Runs so many runs to their end; each caller waits `pause` seconds before each of its own. Raises AssertionError when one of them did
+    not end with the answer."""
     seen: list[tuple[float, float, float]] = []
     numbers = iter(range(runs))
     timeout = aiohttp.ClientTimeout(total=120)
@@ -48,15 +49,14 @@ async def load(url: str, *, callers: int, runs: int, agent: str = "bench") -> Lo
 
         async def caller() -> None:
             for _ in numbers:
+                await asyncio.sleep(pause)
                 seen.append(await _run(session, agent))
 
         begun, spent = time.perf_counter(), time.process_time()
         await asyncio.gather(*(caller() for _ in range(callers)))
         seconds, spent = time.perf_counter() - begun, time.process_time() - spent
     first_frame, first_step, done = ([value * 1e3 for value in column] for column in zip(*seen, strict=True))
-    return Load(
-        runs=runs, seconds=seconds, first_frame=first_frame, first_step=first_step, done=done, client_cpu=spent / runs * 1e3
-    )
+    return Load(runs=runs, seconds=seconds, first_frame=first_frame, first_step=first_step, done=done, client_cpu=spent / runs * 1e3)
 
 
 async def create(session: aiohttp.ClientSession, agent: str) -> str:

@@ -68,7 +68,7 @@ def description() -> dict[str, str]:
     """What was measured on: the machine and the versions."""
     version = subprocess.run([postgres_binaries() / "postgres", "--version"], capture_output=True, text=True, check=True)
     return {
-        "cpu": f"{psutil.cpu_count()} × {_cpu_model()}",
+        "cpu": f"{psutil.cpu_count()} x {_cpu_model()}",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "disk": _file_system(Path(tempfile.gettempdir())),
         "system": f"Linux {platform.release()}",

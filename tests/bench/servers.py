@@ -20,7 +20,9 @@ PYTHON = Path(sys.executable)
 
 
 class Process(Server):
-    """A process of ours under measurement. `seconds_to_ready` is from its start to the first good answer of `/readyz`."""
+    """A process under measurement. `seconds_to_ready` is from its start to the first good answer of `/readyz`."""
+
+    name = "bench"
 
     def __init__(self, arguments: list[str], settings: Mapping[str, str], *, listens: bool = True) -> None:
         super().__init__(port=free_port())
@@ -49,7 +51,7 @@ class Process(Server):
 
     def ready(self, folder: Path, pid: int) -> bool:
         if not self._listens:
-            return "worker_started" in self.log()
+            return '"working"' in self.log()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
         try:
             connection.request("GET", "/readyz")

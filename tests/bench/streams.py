@@ -1,215 +1,164 @@
-"""What a frame costs on its way out: our streams against a bare response that encodes each frame (`make bench`; never a timed test).
-
-    python -m tests.bench.streams [rounds]
-
-Two loads, 200 readers each, alternating between the two: `replay`, 240 stored frames a reader as fast as they go; `live`, one run that says
-50 frames a second, with the time from its append to each reader. The server's CPU per frame is the number to trust on a shared machine.
-"""
+"""What a frame costs on its way out: our streams against a bare response that encodes each frame, in turn."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import re
 import statistics
-import sys
 import time
-import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import cast
 
-import orjson
-import psutil
-import uvicorn
-import uvloop
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+import aiohttp
 
-from runward.api.connections import Connection
-from runward.core.kernel.actor import Status
-from runward.core.kernel.frames import Frame
-from tests.api.house import House, Server, house
-from tests.api.puppet import Puppet, state
+from tests.bench.house import House, running
+from tests.bench.load import create, percentile
+from tests.bench.report import Findings, Table, row, spread
+from tests.bench.servers import AGENTS, PYTHON, Process
 
-PORT = 18_191
 READERS = 200
-REPLAYED = 240
-RATE, SECONDS = 50, 3
-TEXT = "The quick brown fox jumps over the lazy dog. " * 3
-
-# -- the server ------------------------------------------------------------------------------------------------------------
-
-
-def delta(sent: float) -> Frame:
-    return Frame(type="text-delta", fields={"step": 1, "attempt": 1, "delta": TEXT, "sent": sent})
+RATE, LIVE_SECONDS = 50, 3
+PATIENCE_SECONDS = 60
+MANY, FEW = 24_000, 240
+"""Frames of a run that one reader follows, and that many do."""
 
 
-class Bench:
-    """The house's app with a bare stream beside ours, and what feeds both."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What readers of one stream saw. `cpu`: the server's, µs a frame. `ages`: how old frames were when they came, ms, p50 and p95."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.queues: set[asyncio.Queue[float | None]] = set()
-        for path, endpoint in (("/bare/replay", self.bare_replay), ("/bare/live", self.bare_live)):
-            house.app.router.add_route(path, endpoint)
-        house.app.router.add_route("/publish/{run_id}", self.publish)
-        house.app.router.add_route("/stored", self.stored)
-
-    async def stored(self, request: Request) -> Response:
-        """A run with frames that is over."""
-        puppet = await self.puppet()
-        await puppet.say(*[delta(0) for _ in range(REPLAYED - 3)], state("completed", final=True), status=Status.COMPLETED)
-        return JSONResponse(puppet.run_id)
-
-    async def puppet(self) -> Puppet:
-        return await Puppet.claim(self.house, (await self.house.created())["run_id"])
-
-    async def publish(self, request: Request) -> Response:
-        """Says `RATE` frames a second, to our readers or, as run `bare`, to the others."""
-        run_id = request.path_params["run_id"]
-        puppet = None if run_id == "bare" else await Puppet.claim(self.house, run_id)
-        begun = time.perf_counter()
-        for number in range(RATE * SECONDS):
-            await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
-            sent = time.perf_counter()
-            for queue in self.queues:
-                queue.put_nowait(sent)
-            if puppet is not None:
-                await puppet.say(delta(sent))
-        for queue in self.queues:
-            queue.put_nowait(None)
-        if puppet is not None:
-            await puppet.say(state("completed", final=True), status=Status.COMPLETED)
-        return JSONResponse("done")
-
-    async def bare_replay(self, request: Request) -> Response:
-        async def frames() -> AsyncIterator[bytes]:
-            for number in range(REPLAYED):
-                yield encoded(number, 0)
-                if not number % 64:
-                    await asyncio.sleep(0)
-
-        return StreamingResponse(frames(), media_type="text/event-stream")
-
-    async def bare_live(self, request: Request) -> Response:
-        async def frames() -> AsyncIterator[bytes]:
-            queue: asyncio.Queue[float | None] = asyncio.Queue()
-            self.queues.add(queue)
-            try:
-                number = 0
-                while (sent := await queue.get()) is not None:
-                    number += 1
-                    yield encoded(number, sent)
-            finally:
-                self.queues.discard(queue)
-
-        return StreamingResponse(frames(), media_type="text/event-stream")
-
-
-def encoded(number: int, sent: float) -> bytes:
-    frame = {"type": "text-delta", "seq": number, "run_id": "0" * 32, "at": "2026-01-31T12:00:00.000Z", "step": 1, "attempt": 1}
-    return b"id: %d\ndata: %b\n\n" % (number, orjson.dumps({**frame, "delta": TEXT, "sent": sent}))
-
-
-async def serve() -> None:
-    async with house(worker=False) as made:
-        Bench(made)
-        config = uvicorn.Config(made.app, port=PORT, http=Connection, ws="none", lifespan="off", access_log=False, log_level="warning")
-        await Server(config).serve()
-
-
-# -- the readers -----------------------------------------------------------------------------------------------------------
+    frames_per_second: float
+    cpu: float
+    p50: float
+    p95: float
 
 
 class Reader(asyncio.Protocol):
     """Counts frames, and notes how old each is."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self._path = path
         self.frames = 0
         self.ages: list[float] = []
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        asked = f"GET {self.path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        cast(asyncio.Transport, transport).write(asked.encode())
+        cast("asyncio.Transport", transport).write(f"GET {self._path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        self.frames += data.count(b'"type":')
-        self.ages += [now - float(found[1]) for found in re.finditer(rb'"sent":([\d.]+)', data)]
+        self.frames += data.count(b'{"type":')
+        self.ages += [now - float(found[1]) for found in re.finditer(rb'"sent":([1-9][\d.]*)', data)]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.over.set_result(None)
 
 
-async def measured(server: psutil.Process, path: str, publish: str | None) -> tuple[float, float]:
-    """Microseconds of CPU a frame, and the age in ms of all but the oldest twentieth of them."""
+async def measure(house: House) -> Findings:
+    """Stored frames as fast as they go, to one reader and to 200; and one run that says 50 frames a second to 200 readers."""
+    database = await house.database("sqlite", migrated=True)
+    settings = {"RUNWARD_DATABASE_URL": database, "RUNWARD_AGENTS": str(AGENTS)}
+    server = Process([str(PYTHON), "-m", "tests.bench.stream_server"], settings)
+    seen: dict[str, dict[str, list[Reading]]] = {}
+    with running(server):
+        async with aiohttp.ClientSession(server.url) as session:
+            many, few = [await _stored(session, frames) for frames in (MANY, FEW)]
+            for number in range(3 if house.quick else 6):
+                found = {
+                    "1 reader": (
+                        await _read(server, f"/bare/stored/{MANY}", 1, MANY),
+                        await _read(server, f"/runs/{many}/events", 1, MANY),
+                    ),
+                    f"{READERS} readers": (
+                        await _read(server, f"/bare/stored/{FEW}", READERS, FEW),
+                        await _read(server, f"/runs/{few}/events", READERS, FEW),
+                    ),
+                    f"{READERS} readers, {RATE}/s": await _live(server, session),
+                }
+                for name, (bare, ours) in found.items():
+                    if number:  # the first round warms up
+                        seen.setdefault(name, {}).setdefault("bare", []).append(bare)
+                        seen[name].setdefault("ours", []).append(ours)
+    return _findings(seen)
+
+
+async def _stored(session: aiohttp.ClientSession, frames: int) -> str:
+    """A run that is over, with so many frames."""
+    run_id = await create(session, "bench")
+    await _ask(session, f"/say/stored/{run_id}/{frames}")
+    return run_id
+
+
+async def _live(server: Process, session: aiohttp.ClientSession) -> tuple[Reading, Reading]:
+    frames = RATE * LIVE_SECONDS
+    run_id = await create(session, "bench")
+    bare = await _read(server, "/bare/live", READERS, frames, lambda: _ask(session, f"/say/live/bare/{frames}/{RATE}"))
+    return bare, await _read(
+        server, f"/runs/{run_id}/events", READERS, frames, lambda: _ask(session, f"/say/live/{run_id}/{frames}/{RATE}")
+    )
+
+
+async def _read(server: Process, path: str, readers: int, frames: int, feed: Callable[[], Awaitable[None]] | None = None) -> Reading:
+    """Follows a stream with many readers to its end; what feeds it begins when all are there."""
     loop = asyncio.get_running_loop()
-    before = spent(server)
-    readers = [(await loop.create_connection(lambda: Reader(path), "127.0.0.1", PORT))[1] for _ in range(READERS)]
-    if publish is not None:
+    begun, spent = time.perf_counter(), server.cpu()
+    reading = [(await loop.create_connection(lambda: Reader(path), "127.0.0.1", server.port))[1] for _ in range(readers)]
+    if feed is not None:
         await asyncio.sleep(0.5)
-        before = spent(server)
-        await asyncio.to_thread(get, publish)
-    await asyncio.gather(*[reader.over for reader in readers])
-    ages = sorted(age for reader in readers for age in reader.ages)
-    frames = sum(reader.frames for reader in readers)
-    expected = READERS * (REPLAYED if publish is None else RATE * SECONDS)
-    assert frames >= expected * 0.99, (path, frames, expected)
-    return (spent(server) - before) / frames * 1e6, ages[int(len(ages) * 0.95)] * 1e3
+        begun, spent = time.perf_counter(), server.cpu()
+        await feed()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.gather(*(reader.over for reader in reading))
+    seconds, spent = time.perf_counter() - begun, server.cpu() - spent
+    ages = [age * 1e3 for reader in reading for age in reader.ages] or [0.0]
+    seen = sum(reader.frames for reader in reading)
+    assert frames * readers <= seen <= (frames + 5) * readers, (path, seen)
+    return Reading(frames_per_second=seen / seconds, cpu=spent / seen * 1e6, p50=percentile(ages, 0.5), p95=percentile(ages, 0.95))
 
 
-def spent(server: psutil.Process) -> float:
-    times = server.cpu_times()
-    return float(times.user + times.system)
+async def _ask(session: aiohttp.ClientSession, path: str) -> None:
+    async with session.get(path) as answer:
+        assert answer.status == 200, await answer.text()
 
 
-def get(path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=60) as answer:
-        return str(json.load(answer))
+def _findings(seen: dict[str, dict[str, list[Reading]]]) -> Findings:
+    stored, live = seen[f"{READERS} readers"], seen[f"{READERS} readers, {RATE}/s"]
+    again = statistics.median(_ratios(live, _cpu))
+    rows = [
+        row(
+            "11",
+            _ratios(stored, _cpu),
+            f"{_median(stored, 'ours', _cpu):.1f} µs, bare {_median(stored, 'bare', _cpu):.1f}; live {again:.2f}x",
+        ),
+        row("12", _ratios(live, _p95), f"{_median(live, 'ours', _p95):.1f} ms, bare {_median(live, 'bare', _p95):.1f} ms"),
+    ]
+    lines = [
+        [name, who, spread([each.frames_per_second for each in found], 0), spread([each.cpu for each in found]), _ages(found)]
+        for name, pair in seen.items()
+        for who, found in pair.items()
+    ]
+    table = Table(title="Streams", columns=["", "", "frames/s", "CPU µs a frame", "age of a frame p50 / p95 ms"], lines=lines)
+    data = {name: {who: [asdict(each) for each in found] for who, found in pair.items()} for name, pair in seen.items()}
+    return Findings(rows=rows, tables=[table], data=data)
 
 
-async def run(rounds: int) -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.streams", "serve")
-    server = psutil.Process(process.pid)
-    try:
-        stored = await asyncio.to_thread(begun)
-        seen: dict[str, list[tuple[float, float]]] = {}
-        for _ in range(rounds):
-            for name, path in (("replay bare", "/bare/replay"), ("replay ours", f"/runs/{stored}/events")):
-                seen.setdefault(name, []).append(await measured(server, path, None))
-            seen.setdefault("live   bare", []).append(await measured(server, "/bare/live", "/publish/bare"))
-            run_id = await asyncio.to_thread(created)
-            seen.setdefault("live   ours", []).append(await measured(server, f"/runs/{run_id}/events", f"/publish/{run_id}"))
-        for name, numbers in seen.items():
-            cpu, age = (statistics.median(column) for column in zip(*numbers, strict=True))
-            late = f", p95 {age:5.1f} ms" if name.startswith("live") else ""
-            print(f"{name}: {cpu:5.1f} µs of CPU a frame {[round(number[0], 1) for number in numbers]}{late}")
-    finally:
-        process.terminate()
-        await process.wait()
+def _cpu(reading: Reading) -> float:
+    return reading.cpu
 
 
-def begun() -> str:
-    """A stored run of the server, once there is one."""
-    for _ in range(100):
-        with contextlib.suppress(OSError):
-            return get("/stored")
-        time.sleep(0.1)
-    raise TimeoutError("The server did not start.")
+def _p95(reading: Reading) -> float:
+    return reading.p95
 
 
-def created() -> str:
-    body = json.dumps({"agent": "support", "input": "hi"}).encode()
-    asked = urllib.request.Request(f"http://127.0.0.1:{PORT}/runs", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        return str(json.load(answer)["run_id"])
+def _median(pair: dict[str, list[Reading]], who: str, value: Callable[[Reading], float]) -> float:
+    return statistics.median(value(each) for each in pair[who])
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        uvloop.run(serve())
-    else:
-        uvloop.run(run(int(sys.argv[1]) if sys.argv[1:] else 3))
+def _ratios(pair: dict[str, list[Reading]], value: Callable[[Reading], float]) -> Sequence[float]:
+    return [value(ours) / value(bare) for ours, bare in zip(pair["ours"], pair["bare"], strict=True)]
+
+
+def _ages(found: Sequence[Reading]) -> str:
+    p50, p95 = (statistics.median(values) for values in ([each.p50 for each in found], [each.p95 for each in found]))
+    return f"{p50:.1f} / {p95:.1f}" if p95 else ""
