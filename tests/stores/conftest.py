@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ async def opened(url: str, pool: Pool = QUICK) -> SqlStores:
 def file(tmp_path: Path) -> Path:
     """A migrated SQLite file."""
     path = tmp_path / "runward.db"
-    asyncio.run(migrate(url_of(path)))
+    with ThreadPoolExecutor(1) as elsewhere:  # there may be a loop running here
+        elsewhere.submit(asyncio.run, migrate(url_of(path))).result()
     return path
 
 

@@ -52,6 +52,14 @@ EVERYTHING = """
 """
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def migrated(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return url_of(request.getfixturevalue("file"))
+    url: str = request.getfixturevalue("migrated_url")
+    return url
+
+
 def differences(connection: Connection) -> list[Any]:
     context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
     return list(compare_metadata(context, METADATA))
@@ -130,6 +138,38 @@ async def test_four_processes_migrate_a_new_database_at_once(postgres_url: str) 
     await stores.store.close()
 
 
+SLOW = """
+import time
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    time.sleep(0.3)
+    op.create_table("once", sa.Column("id", sa.Integer, primary_key=True))
+"""
+
+
+async def test_whoever_comes_while_another_one_migrates_waits_and_sees_what_became_of_it(migrated: str, tmp_path: Path) -> None:
+    """To this version's code that is a schema of the future."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "0002_slow.py").write_text(SLOW)
+
+    def migrate_elsewhere() -> None:
+        asyncio.run(migrate(migrated, folder=folder))
+
+    first = asyncio.create_task(asyncio.to_thread(migrate_elsewhere))
+    await asyncio.sleep(0.1)
+    with pytest.raises(SchemaMismatch, match="0002"):
+        await asyncio.to_thread(migrate_elsewhere)
+    await first
+
+
 # -- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
@@ -178,14 +218,6 @@ async def set_version(url: str, version: str) -> None:
         server = await direct(url)
         await server.execute("UPDATE alembic_version SET version_num = $1", version)
         await server.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def migrated(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        return url_of(request.getfixturevalue("file"))
-    url: str = request.getfixturevalue("migrated_url")
-    return url
 
 
 async def test_R41a_a_newer_schema_is_refused(migrated: str) -> None:

@@ -12,7 +12,9 @@ import pytest
 from runward.core.errors import InvariantViolated, Unavailable
 from runward.core.kernel.actor import Envelope
 from runward.core.kernel.commit import Appended, Created, Stale, Written
-from runward.stores.sql import SqlStores
+from runward.stores.sql import Pool, SqlStores
+from runward.stores.sql.postgres import connections
+from runward.stores.sql.postgres.store import PostgresDatabase
 from tests.contract.builders import (
     append,
     changes,
@@ -199,6 +201,18 @@ async def test_F38_connections_that_the_server_ended_are_replaced(proxied: Proxi
     await asyncio.gather(*(created(stores.store, number) for number in range(10, 19)))
 
 
+async def test_a_connection_that_is_known_to_be_closed_is_not_used(proxied: Proxied) -> None:
+    stores, proxy, _ = proxied
+    await asyncio.gather(*(created(stores.store, number) for number in range(1, 9)))
+    database = stores.database
+    assert isinstance(database, PostgresDatabase)
+    free = database.connections._free
+    assert len(free) > 1
+    proxy.cut()
+    await until(lambda: all(connection.is_closed() for connection, _ in free))
+    assert await created(stores.store, 9) == uid_of(9)
+
+
 async def test_a_store_opens_when_its_server_has_come(own_postgres: Postgres) -> None:
     url = own_postgres.url.format(db="postgres")
     stores = stores_of(url)
@@ -261,7 +275,9 @@ async def test_conflicts_are_not_repeated_for_ever(migrated_url: str) -> None:
     await stores.store.close()
 
 
-async def test_the_isolation_is_read_committed_whatever_the_database_says(migrated_url: str) -> None:
+async def test_the_isolation_is_read_committed_whatever_the_database_says(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise writes to one actor would fail each other, and be repeated."""
+    monkeypatch.setattr(connections, "ATTEMPTS", 1)
     server = await direct(migrated_url)
     name = await server.fetchval("SELECT current_database()")
     await server.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'serializable'")
@@ -282,4 +298,38 @@ async def test_a_bug_is_no_outage(migrated_url: str) -> None:
     with pytest.raises(InvariantViolated):
         await stores.store.commit(again)
     assert position_of(await stored(stores.reads, envelope.uid)) == commit.leads_to
+    await stores.store.close()
+
+
+# -- locks ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_commits_with_letters_lock_in_one_order(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadlock would not be repeated here, and fail the test."""
+    monkeypatch.setattr(connections, "ATTEMPTS", 1)
+    stores = await opened(migrated_url, Pool(connections=8, wait_seconds=10, command_seconds=10))
+    actors = [await running(stores.store, number) for number in range(1, 9)]
+
+    async def talk(me: int) -> None:
+        envelope = actors[me]
+        for n in range(20):
+            letters = tuple(to(number, f"{me}.{n}") for number in range(1, 9))
+            assert isinstance(await stores.store.commit(changes(envelope, mail_to=letters)), Written)
+            envelope = replace(envelope, revision=envelope.revision + 1)
+
+    await asyncio.gather(*map(talk, range(8)))
+    await stores.store.close()
+
+
+async def test_a_claim_waits_for_nobody(migrated_url: str) -> None:
+    stores = await opened(migrated_url)
+    for number in (1, 2, 3):
+        await created(stores.store, number, binding="b")
+    server = await direct(migrated_url)
+    async with server.transaction():
+        await server.execute("SELECT 1 FROM actors WHERE uid = $1 FOR UPDATE", uid_of(2))
+        claims = await stores.store.claim(claim_request("b", limit=2))
+        assert sorted(taken.envelope.uid for taken in claims.taken) == [uid_of(1), uid_of(3)]
+    assert len((await stores.store.claim(claim_request("b"))).taken) == 1
+    await server.close()
     await stores.store.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runward.ports.bus import Hint, Topic
 from runward.stores.sql.sqlite.bus import FileBus
+from runward.stores.sql.sqlite.writer import GROUP
 from tests.contract.builders import created, running, stored, uid_of
 from tests.stores.conftest import opened, until, url_of
 
@@ -132,7 +133,7 @@ async def test_news_come_while_the_writer_is_busy(file: Path) -> None:
             number += 1
             await created(here.store, number)
 
-    working = [asyncio.create_task(keep_busy(1000 * n)) for n in (1, 2, 3)]
+    working = [asyncio.create_task(keep_busy(100_000 * n)) for n in range(1, 4 * GROUP)]  # more than a group always waits
     await until(lambda: len(heard) >= 1)
     before = len(heard)
     await created(there.store, 1)

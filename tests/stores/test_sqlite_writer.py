@@ -58,15 +58,27 @@ async def writer(file: Path) -> AsyncIterator[Writer]:
 # -- groups --------------------------------------------------------------------------------------------------------------
 
 
-async def test_I_23_an_answer_comes_after_the_commit(on_file: SqlStores, file: Path) -> None:
-    seen = []
+async def test_I_23_an_answer_comes_after_the_commit(on_file: SqlStores) -> None:
+    """The commit is held up: nobody may be answered before it is done."""
+    held, go_on = threading.Event(), threading.Event()
 
-    async def create(number: int) -> None:
-        await on_file.store.create(new_actor(number), None)
-        seen.append(len(await asyncio.to_thread(rows, file, f"SELECT uid FROM actors WHERE uid = '{uid_of(number)}'")))
+    def before(statement: str) -> None:
+        if statement == "COMMIT":
+            held.set()
+            go_on.wait(10)
 
-    await asyncio.gather(*map(create, range(1, 31)))
-    assert seen == [1] * 30
+    database = on_file.database
+    assert isinstance(database, SqliteDatabase)
+    connection = database.writer._link.connection()
+    connection.set_trace_callback(before)
+    creations = [asyncio.create_task(on_file.store.create(new_actor(number), None)) for number in range(1, 31)]
+    assert await asyncio.to_thread(held.wait, 10)
+    await asyncio.sleep(0.05)
+    assert not any(creation.done() for creation in creations)
+    assert await on_file.store.heads([uid_of(number) for number in range(1, 31)]) == {}
+    go_on.set()
+    await asyncio.gather(*creations)
+    assert len(await on_file.store.heads([uid_of(number) for number in range(1, 31)])) == 30
 
 
 async def test_what_comes_while_a_commit_is_under_way_shares_the_next(file: Path, writer: Writer) -> None:
