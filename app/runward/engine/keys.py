@@ -18,6 +18,8 @@ PREFIX = "rw_"
 """What every key begins with, so that scanners for leaked secrets can know one."""
 ID_DIGITS = 16
 
+_NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,128}\Z")
+"""What the door takes as a user or a namespace, too."""
 _KEY = re.compile(rf"{PREFIX}[0-9a-f]{{{ID_DIGITS}}}_[A-Za-z0-9_-]{{16,128}}\Z", re.ASCII)
 
 
@@ -29,12 +31,15 @@ async def create(
     operator: bool = False,
     expires_at: int | None = None,
 ) -> tuple[ApiKey, str]:
-    """Makes a key; its text is returned this once. From the first key on callers must show one, at once and for good.
+    """Makes a key; its text is returned this once. From now on callers must show one, at once and for good, also where that was turned off.
 
-    `expires_at` is in milliseconds since 1970. Raises Invalid when the key could do nothing.
+    `expires_at` is in milliseconds since 1970. Raises Invalid when the key could do nothing, or is for somebody who cannot be named so.
     """
     if not permissions:
         raise Invalid("A key needs at least one permission.")
+    for name in (scope.tenant, scope.user, scope.namespace):
+        if name is not None and not _NAME.match(name):
+            raise Invalid("A tenant, a user and a namespace are named by 1 to 128 characters, and none that controls a terminal.")
     now = await services.store.now()
     if expires_at is not None and expires_at <= now:
         raise Invalid("The key would have expired already.")
@@ -52,6 +57,7 @@ async def create(
         revoked_at=None,
     )
     await services.directory.add_key(key)
+    await services.directory.set_authentication(True)
     _tell(services)
     return key, text
 
