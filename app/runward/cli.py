@@ -17,10 +17,10 @@ from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Scope
 from runward.core.times import milliseconds, optional_rfc3339
 from runward.settings import Settings
-from runward.terminal import Api, table
 
 if TYPE_CHECKING:
     from runward.engine.services import Services
+    from runward.terminal import Api
 
 T = TypeVar("T")
 
@@ -50,18 +50,19 @@ def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only the API: runs are driven by `runward worker` processes.")] = False,
 ) -> None:
     """The API, and a worker in the same process. Migrates its SQLite file by itself."""
-    from runward import main
+    settings = _settings(**{name: value for name, value in (("host", host), ("port", port)) if value is not None})
+    from runward import main  # it takes its time, which nobody needs to wait for to read what is wrong with a setting
 
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    main.serve(_settings(**given), worker=not no_worker)
+    main.serve(settings, worker=not no_worker)
 
 
 @app.command()
 def worker() -> None:
     """A worker only. Exits 0 after a drain."""
+    settings = _settings()
     from runward import main
 
-    main.work(_settings())
+    main.work(settings)
 
 
 @app.command()
@@ -212,14 +213,19 @@ def _settings(**given: Any) -> Settings:
 
 
 def _api(url: str | None) -> Api:
+    from runward.terminal import Api
+
     settings = _settings()
-    return Api(url or f"http://{settings.host}:{settings.port}")
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return Api(url or f"http://{host}:{settings.port}")
 
 
 def _show(data: Sequence[dict[str, Any]], as_json: bool, columns: Sequence[str]) -> None:
     if as_json:
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
+        from runward.terminal import table
+
         table(data, columns)
 
 

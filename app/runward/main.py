@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import faulthandler
-import ipaddress
 import os
 import signal
-import sys
+import socket
 from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
-import uvicorn
-
-from runward.api.app import Door, create_app
-from runward.core.errors import DefinitionError
+from runward.agents.registry import Registry
+from runward.core.errors import RunwardError
 from runward.engine.service import Service
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.stores.sql.migrate import is_sqlite, migrate
-from runward.telemetry import logging_telemetry
+from runward.telemetry import LogTelemetry, logging_telemetry, stacks
 from runward.wiring import registry_of, service_of, services_of
 
 STALLED_EXIT_CODE = 70
 """What a worker exits with when its event loop has stood still for `RUNWARD_LOOP_STALL_SECONDS`."""
-STREAM_GRACE_SECONDS = 3
-"""How long open streams and requests may take to end once the process stops."""
 
 
 def serve(settings: Settings, *, worker: bool) -> None:
@@ -33,59 +28,61 @@ def serve(settings: Settings, *, worker: bool) -> None:
 
     Migrates a SQLite file by itself. Raises what keeps it from starting.
     """
-    _run(_serve(settings, worker=worker))
+    _run(settings, lambda telemetry: _serve(settings, telemetry, worker=worker))
 
 
 def work(settings: Settings) -> None:
     """A worker only. Returns after a drain. Raises what keeps it from starting."""
-    _run(_work(settings))
+    _run(settings, lambda telemetry: _work(settings, telemetry))
 
 
-async def _serve(settings: Settings, *, worker: bool) -> None:
-    telemetry = logging_telemetry(settings.log_format)
+async def _serve(settings: Settings, telemetry: LogTelemetry, *, worker: bool) -> None:
+    from runward.serving import bound, check_keys
+
     registry = registry_of(settings)
-    if is_sqlite(settings.database_url):
-        await migrate(settings.database_url)
-    services = services_of(settings, telemetry)
-    service = await service_of(settings, registry, services, worker=worker, on_stall=lambda: _give_up(telemetry))
-    try:
-        await service.start()
-        await _check_doors(settings, service)
-        closing = asyncio.Event()
-        door = Door(
-            commands=service.commands,
-            queries=service.queries,
-            catalog=service.catalog,
-            services=services,
-            ready=service.ready,
-            closing=closing,
-            max_body_bytes=settings.max_body_bytes,
-            cors_origins=settings.cors_origins,
-        )
-        server = _Server(_uvicorn(settings, create_app(door)))
-        with _signals() as stop:
-            serving = asyncio.ensure_future(server.serve())
-            stopping = asyncio.ensure_future(stop.asked.wait())
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            await _drained(service, stop)
-            closing.set()
-            server.should_exit = True
-            await serving
-            stopping.cancel()
-    finally:
-        await service.stop()
+    with contextlib.closing(bound(settings)) as door:
+        if is_sqlite(settings.database_url):
+            await migrate(settings.database_url)
+        services = services_of(settings, telemetry)
+        service = await service_of(settings, registry, services, worker=worker, on_stall=lambda: _give_up(telemetry))
+        try:
+            await service.connect()
+            await check_keys(settings, service)
+            await service.start()
+            with _signals() as stop:
+                await _serve_until_stopped(settings, service, door, stop)
+        finally:
+            await service.stop()
 
 
-async def _work(settings: Settings) -> None:
-    telemetry = logging_telemetry(settings.log_format)
+async def _serve_until_stopped(settings: Settings, service: Service, door: socket.socket, stop: _Stop) -> None:
+    """Answers callers until a signal has been answered with a drain, and until the last of their streams has ended."""
+    from runward.serving import server_of, url_of
+
+    telemetry, closing = service.services.telemetry, asyncio.Event()
+    agents = _names(service.registry)
+    server = server_of(settings, service, closing=closing, up=lambda: telemetry.event("serving", url=url_of(door), agents=agents))
+    serving = asyncio.ensure_future(server.serve([door]))
+    stopping = asyncio.ensure_future(stop.asked.wait())
+    await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    telemetry.event("draining")
+    await _drained(service, stop)
+    closing.set()
+    server.should_exit = True
+    await serving
+    stopping.cancel()
+
+
+async def _work(settings: Settings, telemetry: LogTelemetry) -> None:
     registry = registry_of(settings)
     services = services_of(settings, telemetry)
     service = await service_of(settings, registry, services, worker=True, on_stall=lambda: _give_up(telemetry))
     try:
         await service.start()
         with _signals() as stop:
-            telemetry.event("worker_started", agents=len(registry.agents), slots=settings.worker_concurrency)
+            telemetry.event("working", agents=_names(registry), slots=settings.worker_concurrency)
             await stop.asked.wait()
+            telemetry.event("draining")
             await _drained(service, stop)
     finally:
         await service.stop()
@@ -102,12 +99,8 @@ async def _drained(service: Service, stop: _Stop) -> None:
     await draining
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: ours drain first, and a clean stop is exit code 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def _names(registry: Registry) -> list[str]:
+    return sorted({entry.agent.name for entry in registry.agents})
 
 
 class _Stop:
@@ -136,49 +129,28 @@ def _signals() -> Iterator[_Stop]:
             loop.remove_signal_handler(number)
 
 
-def _uvicorn(settings: Settings, app: Callable[..., object]) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=STREAM_GRACE_SECONDS,
-    )
-
-
-async def _check_doors(settings: Settings, service: Service) -> None:
-    """Loopback only until a key exists; a secret key once one does (docs/api.md, "Who calls")."""
-    if await service.services.directory.authentication():
-        if settings.secret is None:
-            raise DefinitionError("API keys are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again.")
-    elif not _is_loopback(settings.host):
-        raise DefinitionError(
-            f"Nobody needs a key yet, so the service binds loopback only, not {settings.host}. "
-            "Make a key with `runward keys create --tenant … --permission …`, and start again."
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _give_up(telemetry: Telemetry) -> None:
     """The event loop stands still: say where, and exit; the leases run out and other workers take over."""
-    telemetry.problem("loop_stalled")
-    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+    telemetry.problem("loop_stalled", threads=stacks())
     os._exit(STALLED_EXIT_CODE)
 
 
-def _run(process: Coroutine[object, object, None]) -> None:
+def _run(settings: Settings, process: Callable[[LogTelemetry], Coroutine[object, object, None]]) -> None:
+    """Runs a process to its end. Whatever anybody in it logs, warns of or leaves uncaught is a log line of the same form."""
     import uvloop
 
+    telemetry = logging_telemetry(settings.log_format)
+    telemetry.take_over()
+
+    def uncaught(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        telemetry.problem("uncaught", context.get("exception"), message=context["message"])
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(process)
+        runner.get_loop().set_exception_handler(uncaught)
+        try:
+            runner.run(process(telemetry))
+        except RunwardError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a traceback would show its text, which may hold anything
+            telemetry.problem("crashed", error)
+            raise SystemExit(1) from None

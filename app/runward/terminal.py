@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from runward.core.errors import RunwardError
 
 TIMEOUT_SECONDS = 30.0
 STREAM_SILENCE_SECONDS = 60.0
 """Streams carry a heartbeat every 15 s: one that is silent for so long is dead."""
+PIPE_WIDTH = 10_000
+RECONNECTION_SECONDS = 1.0
+RECONNECTIONS = 20
+"""How often a stream that broke is asked for again in vain."""
 
 
 class Api:
@@ -36,30 +43,35 @@ class Api:
         self._answer("DELETE", path)
 
     def frames(self, run_id: str, after: int) -> Iterator[str]:
-        """The data of a run's events, until `[DONE]`; takes up again where the service ends the stream before."""
+        """The data of a run's events, until `[DONE]`. A stream that ends before, or breaks, is taken up again where it ended: services are
+        restarted. Raises when there was none to begin with, or when it stays away."""
+        left = 0
         while True:
-            for seq, data in self._events(f"/runs/{run_id}/events", after):
-                if data == "[DONE]":
-                    return
-                after = seq
-                yield data
+            try:
+                for seq, data in self._events(f"/runs/{run_id}/events", after):
+                    if data == "[DONE]":
+                        return
+                    after, left = seq, RECONNECTIONS
+                    yield data
+            except httpx.HTTPError as error:
+                left -= 1
+                if left < 0:
+                    away = _unreachable(self._http, error).detail
+                    raise RunwardError(f"{away} The last frame was {after}: go on with --after {after}.") from None
+            threading.Event().wait(RECONNECTION_SECONDS)
 
     def _events(self, path: str, after: int) -> Iterator[tuple[int, str]]:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=STREAM_SILENCE_SECONDS)
-        seq = after
-        try:
-            with self._http.stream("GET", path, params={"after": after}, timeout=timeout) as response:
-                _check(response)
-                if response.status_code == httpx.codes.NO_CONTENT:
-                    yield seq, "[DONE]"
-                for line in response.iter_lines():
-                    name, _, value = line.partition(": ")
-                    if name == "id":
-                        seq = int(value)
-                    elif name == "data":
-                        yield seq, value
-        except httpx.HTTPError as error:
-            raise RunwardError(f"{_unreachable(self._http, error).detail} The last frame was {seq}: go on with --after {seq}.") from None
+        with self._http.stream("GET", path, params={"after": after}, timeout=timeout) as response:
+            _check(response)
+            if response.status_code == httpx.codes.NO_CONTENT:
+                yield after, "[DONE]"
+            for line in _lines(response.iter_text()):
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    after = int(value)
+                elif name == "data":
+                    yield after, value
 
     def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
@@ -70,18 +82,30 @@ class Api:
         return response
 
 
+def _lines(texts: Iterator[str]) -> Iterator[str]:
+    """Lines that end with LF alone: a text may hold every other character at which Python would break a line."""
+    rest = ""
+    for text in texts:
+        *lines, rest = (rest + text).split("\n")
+        yield from lines
+
+
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Prints rows as a table."""
-    shown = Table(*columns, box=None, pad_edge=False)
+    """Prints rows as a table. The first column, which names the row, is never shortened; nothing is where no terminal shows it."""
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    shown = Table(box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        shown.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         shown.add_row(*(_cell(row[column]) for column in columns))
-    Console().print(shown)
+    console.print(shown)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Text:
+    """A value as it is: what stands in brackets is no markup."""
     if isinstance(value, list | tuple):
-        return ", ".join(str(each) for each in value)
-    return "" if value is None else str(value)
+        return Text(", ".join(str(each) for each in value))
+    return Text("" if value is None else str(value))
 
 
 def _check(response: httpx.Response) -> None:

@@ -46,8 +46,8 @@ class Workforce:
 class Service:
     """Commands and queries over one store, and a worker if this process has a workforce.
 
-    `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called first,
-    to go on answering callers meanwhile.
+    `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called
+    first, to go on answering callers meanwhile.
     """
 
     def __init__(
@@ -62,17 +62,26 @@ class Service:
         self.worker: Worker | None = None
         self.draining = asyncio.Event()
         self._seal = seal
+        self._connected = False
         self._workforce = workforce
         self._lifespans = AsyncExitStack()
         self._resources: dict[Lifespan, Any] = {} if workforce is None else dict(workforce.resources)
 
-    async def start(self) -> None:
-        """Connects, publishes this process's agents, enters their lifespans, and starts to claim."""
+    async def connect(self) -> None:
+        """The first part of `start`, for whoever has to look into the store before work begins. Idempotent."""
+        if self._connected:
+            return
         services = self.services
         await services.store.open()
         services.time.learn(await services.store.now())
         await services.bus.start()
         await self.tails.start()
+        self._connected = True
+
+    async def start(self) -> None:
+        """Connects, publishes this process's agents, enters their lifespans, and starts to claim."""
+        services = self.services
+        await self.connect()
         if self._workforce is not None:
             self.worker = await self._worker(self._workforce)
             await services.directory.publish_agents(published(self.registry))

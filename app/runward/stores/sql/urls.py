@@ -14,19 +14,21 @@ def parsed(url: str) -> URL:
     """The URL of a database that Runward can use. Raises DefinitionError, never showing what is in the URL: it may hold a password."""
     try:
         made = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise DefinitionError(
-            "The database URL is not one: sqlite+aiosqlite:///./runward.db or postgresql+asyncpg://user@host/name."
+            "RUNWARD_DATABASE_URL is not the URL of a database: sqlite+aiosqlite:///./runward.db or postgresql+asyncpg://user@host/name."
         ) from None
     if made.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
-        raise DefinitionError(f"Databases of kind {made.drivername} are not supported: sqlite+aiosqlite and postgresql+asyncpg are.")
+        raise DefinitionError(
+            f"RUNWARD_DATABASE_URL: {made.drivername} is not a kind of database it can be: sqlite+aiosqlite and postgresql+asyncpg are."
+        )
     return made
 
 
 def file_of(url: URL) -> Path:
     """The file of a SQLite URL. Raises DefinitionError for a database in memory: every connection would have one of its own."""
     if url.database in (None, "", ":memory:") or "mode=memory" in (url.database or ""):
-        raise DefinitionError("A SQLite database is a file: sqlite+aiosqlite:///./runward.db.")
+        raise DefinitionError("RUNWARD_DATABASE_URL: a SQLite database is a file: sqlite+aiosqlite:///./runward.db.")
     if url.query:
-        raise DefinitionError(f"The SQLite URL has options that are not known: {', '.join(sorted(url.query))}.")
+        raise DefinitionError(f"RUNWARD_DATABASE_URL: a SQLite URL has no options such as {', '.join(sorted(url.query))}.")
     return Path(str(url.database))

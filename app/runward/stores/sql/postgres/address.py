@@ -82,7 +82,7 @@ def address_of(url: URL, *, command_seconds: float) -> Address:
     try:
         options = {name: _NUMBERS[name](value) if name in _NUMBERS and isinstance(value, str) else value for name, value in options.items()}
     except ValueError as error:
-        raise DefinitionError(f"The database URL has an option that is not a number: {error}.") from error
+        raise DefinitionError(f"RUNWARD_DATABASE_URL has an option that is not a number: {error}.") from error
     pooled = cache_size == 0 or options.get("statement_cache_size") == 0
     defaults = {"timeout": command_seconds, "command_timeout": command_seconds}
     cache = {"statement_cache_size": 0} if pooled else {"max_cached_statement_lifetime": 0, "max_cacheable_statement_size": 0}
