@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import fields, is_dataclass
-from functools import cache
+from typing import Any
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
@@ -12,21 +12,31 @@ from runward.core.kernel.commit import Changes, NewActor
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter
 
+_PLAIN = frozenset({int, bool, bytes, type(None)})
+"""What holds no text."""
 
-def check_text(value: object) -> None:
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
+
+
+def check_text(value: Any) -> None:
     """Raises ValueError when a text in a value of the kernel, however deep, holds NUL or a lone surrogate: no two databases agree on
     those. Entry points refuse or clean them (R46, R47), so here it is a bug."""
-    if isinstance(value, str):
-        if "\0" in value:
-            raise ValueError("text with NUL cannot be stored")
-        if not value.isascii():
-            value.encode()  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
-    elif is_dataclass(value) and not isinstance(value, type):
-        for name in _field_names(type(value)):
-            check_text(getattr(value, name))
-    elif isinstance(value, tuple | list):
+    kind: type[Any] = type(value)
+    if kind is str:
+        _check_str(value)
+    elif kind is tuple or kind is list:
         for item in value:
             check_text(item)
+    elif kind not in _PLAIN:
+        for name in _field_names(kind):
+            check_text(getattr(value, name))
+
+
+def _check_str(text: str) -> None:
+    if "\0" in text:
+        raise ValueError("text with NUL cannot be stored")
+    if not text.isascii():
+        text.encode()  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
 
 
 def check_new_actor(new: NewActor) -> None:
@@ -73,6 +83,9 @@ def _check_unique(what: str, keys: Collection[Hashable]) -> None:
         raise InvariantViolated(f"the same of {what} twice in one write")
 
 
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass; none of anything else, such as an enumeration's member."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    return names

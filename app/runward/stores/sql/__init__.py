@@ -36,8 +36,7 @@ __all__ = ["Pool", "SqlStores", "migrate", "open_sql"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStores:
-    """The doors to one database. `store.open` connects for all of them, `store.close` lets go; the bus is started after the one and stopped
-    before the other."""
+    """The doors to one database. `store.open` connects for all of them but the bus, `store.close` lets go."""
 
     store: Store
     reads: Reads
@@ -70,7 +69,7 @@ def open_sql(url: str, *, clock: Clock, chance: Chance, telemetry: Telemetry, po
         chance=chance,
     )
     database = PostgresDatabase(connections)
-    bus = PostgresBus(database, clock=clock, chance=chance, telemetry=telemetry)
+    bus = PostgresBus(connections.address, clock=clock, chance=chance, telemetry=telemetry)
     return SqlStores(store=PostgresStore(database), reads=SqlReads(database), directory=SqlDirectory(database), bus=bus, database=database)
 
 

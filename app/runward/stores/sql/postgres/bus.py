@@ -21,8 +21,7 @@ from runward.ports.telemetry import Telemetry
 from runward.stores.memory import LocalBus
 from runward.stores.sql import queries
 from runward.stores.sql.postgres.address import Address, Connection
-from runward.stores.sql.postgres.connections import AWAY, LOST
-from runward.stores.sql.postgres.store import PostgresDatabase
+from runward.stores.sql.postgres.connections import LOST
 from runward.stores.sql.statements import POSTGRES
 
 GATHER_SECONDS: Final = 0.005
@@ -53,14 +52,14 @@ class Unheard(Exception):
 class PostgresBus:
     """`ports.bus.Bus` between the processes of one database."""
 
-    def __init__(self, database: PostgresDatabase, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> None:
-        self._database = database
+    def __init__(self, address: Address, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> None:
+        self._address = address
         self._clock = clock
         self._chance = chance
         self._telemetry = telemetry
         self._me = chance.uid()
         self._local = LocalBus()
-        self._sender = Sender(database.connections.address)
+        self._sender = Sender(address)
         self._lock = threading.Lock()
         self._gathered: dict[Hint, None] = {}
         self._due = False
@@ -138,8 +137,7 @@ class PostgresBus:
 
     async def _known_channel(self) -> str:
         if self._channel is None:
-            rows = await self._database.read(queries.identity(POSTGRES), {})
-            self._channel = f"runward_{rows[0][0]}"
+            self._channel = f"runward_{await self._sender.identity()}"
         return self._channel
 
     # -- listening ------------------------------------------------------------------------------------------------------
@@ -166,15 +164,16 @@ class PostgresBus:
     async def _listen(self) -> None:
         """Listens until the connection is lost. Raises Unheard when not even this process's own hints arrive."""
         channel = await self._known_channel()
-        connection = await self._database.connections.address.connect()
+        connection = await self._address.connect()
         lost = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(channel, self._hear)
             await self._ask_for_echo()
+            self._local.publish([ANYTHING])
+            await self._clock.sleep(0)  # they are told before the bus is healthy, so that nobody hears of a gap it did not see
             self._healthy = True
             self._telemetry.event("bus_listens")
-            self._local.publish([ANYTHING])
             while await self._hears(lost):
                 self._heard = False
         finally:
@@ -213,24 +212,32 @@ class PostgresBus:
 
 
 class Sender:
-    """A connection of its own for NOTIFY, made when it is needed."""
+    """A connection of its own for NOTIFY, made when it is needed: the bus does not need the store's."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
+    async def identity(self) -> str:
+        """The database's own name for itself. Raises Unavailable."""
+        ((identity,),) = await self._run(queries.identity(POSTGRES).text)
+        return str(identity)
+
     async def notify(self, channel: str, texts: list[str]) -> None:
         """One statement, whatever the number of texts. Raises Unavailable."""
+        await self._run("SELECT pg_notify($1, text) FROM unnest($2::text[]) AS text", channel, texts)
+
+    async def _run(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         async with self._turn:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._address.connect()
             try:
-                await self._connection.execute("SELECT pg_notify($1, text) FROM unnest($2::text[]) AS text", channel, texts)
+                return await self._connection.fetch(statement, *arguments)
             except BaseException as error:
                 self._connection.terminate()
                 self._connection = None
-                if isinstance(error, (*AWAY, *LOST)):
+                if isinstance(error, (asyncpg.PostgresError, *LOST)):
                     raise Unavailable("Hints cannot be sent now.") from error
                 raise
 

@@ -104,22 +104,35 @@ def _shape(changes: Changes, letters: Sequence[MailTo]) -> Shape:
 
 
 def _values(changes: Changes, letters: Sequence[MailTo]) -> Values:
+    """What the statement of the commit's shape asks for."""
     values = changed_values(changes)
-    values |= frame_values(changes.frames) | all_message_values(changes.messages) | all_receipt_values(changes.receipts)
     values["ignored"] = list(changes.mail_ignored)
+    if changes.frames:
+        values |= frame_values(changes.frames)
+    if changes.messages:
+        values |= all_message_values(changes.messages)
+    if changes.receipts:
+        values |= all_receipt_values(changes.receipts)
     if changes.approvals:
         values |= in_columns(approval_values(changes), "approval", APPROVAL)
     if changes.approval_closings:
         values |= in_columns(closing_values(changes.approval_closings), "closing", CLOSING)
     if changes.closings:
-        first = changes.mail_applied - len(changes.closings) + 1
-        numbered = enumerate(changes.closings, first)
-        values |= in_columns([{"seq": seq, **letter_values(letter)} for seq, letter in numbered], "own", ("seq", *LETTER))
-        values["closings"] = len(changes.closings)
+        values |= _closing_letters(changes)
     if letters:
         rows = [{"uid": item.uid, "place": place, **letter_values(item.letter)} for place, item in enumerate(letters)]
-        values |= in_columns(rows, "letter", ("uid", "place", *LETTER)) | {"uids": sorted({changes.uid, *(item.uid for item in letters)})}
-    return values | _child_values(changes) if changes.children else values
+        values |= in_columns(rows, "letter", ("uid", "place", *LETTER))
+        values["uids"] = sorted({changes.uid, *(item.uid for item in letters)})
+    if changes.children:
+        values |= _child_values(changes)
+    return values
+
+
+def _closing_letters(changes: Changes) -> Values:
+    count = len(changes.closings)
+    numbered = enumerate(changes.closings, changes.mail_applied - count + 1)
+    rows = [{"seq": seq, **letter_values(letter)} for seq, letter in numbered]
+    return {**in_columns(rows, "own", ("seq", *LETTER)), "closings": count}
 
 
 def _child_values(changes: Changes) -> Values:
