@@ -232,14 +232,10 @@ def parse_arguments(text: str) -> tuple[Any, str | None]:
     """
     text = clean(text)
     try:
-        value = clean_json(json.loads(text or "{}", parse_constant=_no_constants))
+        value = clean_json(json.loads(text or "{}"))
         canonical = canonical_json(value)
     except (ValueError, RecursionError):
         return text, None
     if not within_depth(value, MAX_DEPTH):
         return text, None
     return value, canonical if isinstance(value, dict) and len(canonical.encode()) <= MAX_ARGUMENT_BYTES else None
-
-
-def _no_constants(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
