@@ -13,7 +13,20 @@ from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.begin import begin
 from runward.core.runs.calls import CallStage, How
-from runward.core.runs.decide import Activity, CallModel, ChooseModel, Decision, LegOver, Project, RunCall, Screen, Work, decide, next_due
+from runward.core.runs.decide import (
+    Activity,
+    CallModel,
+    ChooseModel,
+    Decision,
+    LegOver,
+    Project,
+    RunCall,
+    Screen,
+    Work,
+    decide,
+    due_ending,
+    next_due,
+)
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import AttemptEnded, Happening, LegStarted, MailCame, Mark, ModelBrokenOff, TimeCame
@@ -145,7 +158,7 @@ class Store:
         assert Page.of(self.messages) == self.journal.page
         assert self.mail_applied == len(self.mail)
         applied = {mail.seq for mail in self.mail if mail.kind is MailKind.CANCEL} - self.ignored
-        assert len(applied) == bool(self.cancelled)
+        assert len(applied) == bool(self.cancelled) and len(applied) + len(self.ignored) == len(self.mail)
         if self.cancelled:
             assert (run.status, run.ended.reason) == (Status.STOPPED, "cancelled"), "an accepted cancel was not applied (R37)"
         if run.status is Status.COMPLETED:
@@ -281,6 +294,9 @@ class Leg:
 
     def _act(self, work: Work) -> None:
         assert not (work.start and self.caretaker), "a caretaker has no code to run"
+        if due_ending(self.run) is None:
+            stopped = [self.run.call(activity.call_id) for activity in work.stop if isinstance(activity, RunCall)]
+            assert all(call.effect.repeatable for call in stopped), "what may not be repeated is waited for (R39)"
         self._start([*work.start], self.run)
         for activity in work.stop:
             if activity in self.going:

@@ -187,6 +187,25 @@ def test_R37_an_ended_run_is_not_cancelled_any_more() -> None:
     assert (drive.status, drive.run.cancel, drive.ignored) == (Status.COMPLETED, None, [1])
 
 
+@pytest.mark.parametrize("where", ["proposed", "executing", "suspended"])
+def test_R32_the_step_in_hand_is_finished_before_the_run_says_that_it_ended(where: str) -> None:
+    if where == "proposed":
+        drive = Drive().claim()
+        drive.settle()
+        drive.answer("", asked("charge")).gets()
+    elif where == "executing":
+        drive = Drive().running("charge").gets()
+        drive.settle()
+        drive.ends("1.1", How.CANCELLED)
+    else:
+        drive = Drive().running("charge")
+        drive.ends("1.1", How.CANNOT_TELL)
+        drive.settle()
+        drive.claim().gets()
+    cancelled(drive)
+    assert drive.types()[-4:] == ["tool-output", "finish-step", "finish", "data-agent"]
+
+
 # -- what outranks what --------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runward.core import errors
@@ -66,6 +66,8 @@ def test_R18_an_approval_is_for_one_call_with_exactly_these_arguments() -> None:
 
 
 @given(one=parts, other=parts)
+@example(one=("refund", "11"), other=("refund1", "1"))
+@example(one=("refund", '","'), other=('refund","', ""))
 def test_R18_no_two_tools_and_versions_share_an_approval(one: tuple[str, str], other: tuple[str, str]) -> None:
     same = approval_id(UID, "1.1", *one, "{}") == approval_id(UID, "1.1", *other, "{}")
     assert same is (one == other), "the parts are kept apart, whatever characters they hold"
