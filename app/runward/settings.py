@@ -42,6 +42,8 @@ class Settings(BaseSettings):
     max_result_bytes: int = Field(default=1_048_576, ge=1_024)
     secret_key: SecretStr | None = None
     """Encrypts stored context and signs tokens. Required once an API key exists."""
+    approval_tokens: Literal["off"] = "off"
+    """Whether deciding an approval takes its token. This version has no approvals yet, and refuses `required` rather than not keep it."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
