@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from runward.core.kernel.actor import Envelope, Status
-from runward.core.kernel.commit import MailArrived, Written
+from runward.core.kernel.actor import Envelope, Position, Status
+from runward.core.kernel.commit import Changes, MailArrived, Written
 from runward.core.kernel.frames import Frame, StoredFrame
 from runward.core.runs import frames
 from runward.engine.hold import Hold, LeaseLost
@@ -74,9 +74,12 @@ class Desk:
 
     async def commit(self, *said: Frame, **differing: Any) -> MailArrived | None:
         """Commits, while somebody else lets time pass."""
-        return await self.journal.commit(
-            replace(changes(self.row), **differing), said, self.database.now(), lambda changes, waited: changes
-        )
+
+        def make(follows: Position, frames: tuple[StoredFrame, ...], waited: int) -> Changes:
+            assert waited == follows.last_seq + len(frames) - len(said)
+            return changes(self.row, **{"follows": follows, "frames": frames, **differing})
+
+        return await self.journal.commit(make, said, self.database.now())
 
     async def passing(self, work: Any) -> Any:
         task = asyncio.ensure_future(work)
@@ -172,7 +175,7 @@ async def test_R4a_text_behind_a_commit_has_a_time_of_its_own() -> None:
     for number in range(20):
         desk.journal.emit((text(f"{number}"),))
         await desk.seconds(0.005)
-        assert await desk.passing(desk.commit(note(number), follows=desk.journal.position)) is None
+        assert await desk.passing(desk.commit(note(number))) is None
     assert desk.faults.done == ["commit"] * 20
 
 
@@ -353,7 +356,7 @@ async def test_R2_a_commit_and_its_frames_are_one_write() -> None:
     desk = await Desk().open()
     desk.faults.refuse("commit", *range(1, 10_000))
     desk.journal.emit((text("a"),))
-    commit = asyncio.ensure_future(desk.commit(note(1), face=face(desk.row, Status.RUNNING, state='{"changed":1}')))
+    commit = asyncio.ensure_future(desk.commit(note(1), face_of=face(desk.row, Status.RUNNING, state='{"changed":1}')))
     await desk.seconds(1)
     assert (desk.said, desk.stored) == ([], desk.row)
     with pytest.raises(LeaseLost):
@@ -381,7 +384,7 @@ async def test_a_write_that_the_store_refuses_as_a_bug_is_not_sent_again() -> No
     """R49: a commit fails where it was asked for, and frames between commits end the journal, so that the leg ends."""
     desk = await Desk().open()
     with pytest.raises(ValueError, match="NUL"):
-        await desk.commit(face=face(desk.row, Status.RUNNING, state="\0"))
+        await desk.commit(face_of=face(desk.row, Status.RUNNING, state="\0"))
     assert desk.faults.done == ["commit"]
     bug = ValueError("no such frame")
     desk.faults.refuse("append_frames", error=bug)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from runward.core.errors import Unavailable
@@ -93,20 +92,18 @@ class Journal:
         await self._room.wait()
 
     async def commit(
-        self, changes: Changes, frames: Sequence[Frame], at: int, after: Callable[[Changes, int], Changes]
+        self, make: Callable[[Position, tuple[StoredFrame, ...], int], Changes], frames: Sequence[Frame], at: int
     ) -> MailArrived | None:
         """Writes a commit; frames that wait go first, then `frames`. None means it is durable.
 
-        `changes` comes without frames and position: the journal adds both, then lets `after` have a last look, given the seq of the last
-        frame that waited.
+        `make` makes it once it is its turn, of the position it follows, all its frames, and the seq of the last one that waited.
         """
         async with self._lock:
             if self.failure is not None:
                 raise self.failure
             waiting = self._take()
             stored = self._numbered([*waiting, *((frame, at) for frame in frames)])
-            changes = replace(changes, follows=self.position, frames=tuple(stored))
-            changes = after(changes, self.position.last_seq + len(waiting))
+            changes = make(self.position, tuple(stored), self.position.last_seq + len(waiting))
             answer = await self._sent(lambda: self._store.commit(changes), changes.leads_to)
             if isinstance(answer, MailArrived):
                 self._taken = 0

@@ -252,27 +252,26 @@ class Leg:
         at = self._services.time.now()
         recoveries = 0 if emitted.got_on else self._recoveries
         receipts = {receipt.tool_call_id: receipt for receipt in emitted.receipts}
-        changes = Changes(
-            uid=self.uid,
-            follows=self.journal.position,
-            face=face_of(run, binding=self._row.binding, priority=self._row.priority, at=at, recoveries=recoveries),
-            mail_applied=self._mail_applied,
-            mail_ignored=emitted.ignored,
-            mail_seen=self._mail_applied if gated else None,
-            messages=tuple(message_row(message) for message in emitted.messages),
-            receipts=tuple(receipts.values()),
-            release=release,
-        )
         covered = run
 
-        def with_events_after(changes: Changes, waited: int) -> Changes:
+        def changes(follows: Position, frames: tuple[StoredFrame, ...], waited: int) -> Changes:
             nonlocal covered
             if emitted.messages:
                 covered = replace(run, events_after=waited + emitted.before_message)
-                changes = replace(changes, face=replace(changes.face, state=codec.encode(covered)))
-            return changes
+            return Changes(
+                uid=self.uid,
+                follows=follows,
+                face=face_of(covered, binding=self._row.binding, priority=self._row.priority, at=at, recoveries=recoveries),
+                mail_applied=self._mail_applied,
+                mail_ignored=emitted.ignored,
+                mail_seen=self._mail_applied if gated else None,
+                frames=frames,
+                messages=tuple(message_row(message) for message in emitted.messages),
+                receipts=tuple(receipts.values()),
+                release=release,
+            )
 
-        if await self.journal.commit(changes, emitted.frames, at, with_events_after) is not None:
+        if await self.journal.commit(changes, emitted.frames, at) is not None:
             return False
         self._run, self._emitted, self._recoveries, self._chosen = covered, NOTHING, recoveries, False
         self._tell_kept()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_
 
 from pydantic import TypeAdapter
 
@@ -10,12 +11,14 @@ from runward.core.runs.calls import Call
 from runward.core.runs.state import RunState
 
 _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
+_OF_THE_LEG = {"leg", "worker", "caretaker", "draining", "hurried"}
 
 
 def encode(run: RunState) -> str:
     """The state as JSON text. Left out: defaults, the leg's own fields, and what the receipts keep."""
-    stored = replace(run, turn=tuple(_bare(call) for call in run.turn), leg=0, worker="", caretaker=False, draining=False, hurried=False)
-    return _STATE.dump_json(stored, exclude_defaults=True).decode()
+    bare = tuple(map(_bare, run.turn))
+    stored = run if all(map(is_, bare, run.turn)) else replace(run, turn=bare)
+    return _STATE.dump_json(stored, exclude_defaults=True, exclude=_OF_THE_LEG).decode()
 
 
 def decode(text: str) -> RunState:
