@@ -47,7 +47,10 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
     """What every tool does: it waits, has its effect, waits, and ends in one of many ways."""
     process = here()
     chance = process.world.chance_of(ctx.idempotency_key, ctx.attempt)
-    manner = process.world.manners.tool(ctx.tool_call_id, ctx.attempt, chance)
+    manner = process.world.manners.tool(ctx.run_id, ctx.tool_call_id, ctx.attempt, chance)
+    if manner == "kills":
+        process.kill()
+        await process.gone.get_loop().create_future()
     if manner == "refuses":
         raise ToolError("It did not happen.")
     if manner == "breaks before":
@@ -205,7 +208,7 @@ class Manners:
 
     projection_fails = 0.15
 
-    def tool(self, call_id: str, attempt: int, chance: Random) -> str:
+    def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
         return "" if chance.random() < 0.6 else chance.choice(TOOL_MANNERS)
 
     def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:

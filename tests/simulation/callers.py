@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runward.core.errors import Conflict, NotFound, Unavailable
 from runward.core.messages import Message, TextPart
@@ -96,10 +96,8 @@ class Caller:
     # -- what it wants -------------------------------------------------------------------------------------------------------
 
     async def _create(self) -> None:
-        new = NewRun(
-            agent=AGENT,
-            messages=(Message(seq=0, role="user", content=(TextPart(text=self.run_id),)),),
-            run_id=self.run_id,
+        new = asked_for(
+            self.run_id,
             limits=self._limits(self._world.chance_of(self.run_id, "limits")),
             priority=self._world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
             start_at=self._world.database.now() + 700 if self._world.chance_of(self.run_id, "start").random() < 0.1 else None,
@@ -220,6 +218,11 @@ class Reader:
         self._world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
         self.cursor += len(frames)
         self.over = b'"final":true' in frames[-1].data
+
+
+def asked_for(run_id: str, **differing: Any) -> NewRun:
+    """A request for a run whose model knows it by its id."""
+    return NewRun(agent=AGENT, messages=(Message(seq=0, role="user", content=(TextPart(text=run_id),)),), run_id=run_id, **differing)
 
 
 def _unheard(asked: asyncio.Task[object]) -> None:

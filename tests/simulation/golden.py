@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from runward.core.messages import Message, TextPart
 from runward.engine.callers import LOCAL
-from runward.engine.commands import NewRun, Repeatable
-from tests.simulation.agents import AGENT, Manners, Turn
-from tests.simulation.callers import Caller
+from runward.engine.commands import Repeatable
+from tests.simulation.agents import Manners, Turn
+from tests.simulation.callers import Caller, asked_for
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
 from tests.simulation.processes import TTL, Process
@@ -40,7 +39,7 @@ class Story(Manners):
 
     projection_fails = 0.0
 
-    def tool(self, call_id: str, attempt: int, chance: Random) -> str:
+    def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
         return self.tools.get((call_id, attempt), "")
 
     def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
@@ -115,7 +114,7 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
 async def _tell(world: World, story: Story) -> None:
     await world.start("first")
     caller = Caller(world, RUN, Random(0))
-    new = NewRun(agent=AGENT, messages=(Message(seq=0, role="user", content=(TextPart(text=RUN),)),), run_id=RUN)
+    new = asked_for(RUN)
     key = Repeatable(key=RUN, fingerprint="the same")
     created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
     if story.cancel_after is not None:
