@@ -15,7 +15,6 @@ import asyncpg
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from runward.core.errors import SchemaMismatch, Unavailable
@@ -59,6 +58,8 @@ def migrations_folder() -> Path:
 
 
 async def _migrate_server(url: URL, folder: Path) -> None:
+    from sqlalchemy.ext.asyncio import create_async_engine  # it brings the ORM along, which nothing else needs
+
     engine = create_async_engine(url, poolclass=NullPool)
     try:
         async with engine.begin() as connection:
