@@ -102,6 +102,7 @@ async def opened(url: str) -> SqlBackend:
 async def postgres_buses(url: str) -> BusPair:
     """Two buses on one database, neither started yet. `cut` ends the sessions of the second one on the server."""
     here, there = [open_sql(url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for _ in range(2)]
+
     async def cut() -> None:
         listens = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'"
         await _at_once(url, listens)

@@ -39,9 +39,7 @@ class Connections:
     A statement waits `wait_seconds` for a connection. One that was not used for `idle_seconds` is closed, but for the last.
     """
 
-    def __init__(
-        self, address: Address, *, size: int, wait_seconds: float, clock: Clock, chance: Chance, idle_seconds: float = 30
-    ) -> None:
+    def __init__(self, address: Address, *, size: int, wait_seconds: float, clock: Clock, chance: Chance, idle_seconds: float = 30) -> None:
         self.address = address
         self._size = size
         self._wait_seconds = wait_seconds
