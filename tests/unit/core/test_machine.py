@@ -64,8 +64,9 @@ STREAMING = ["answers"] * 8 + ["streams"] * 6 + ["fails"]
 NATURAL = [How.RETURNED] * 6 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.CANNOT_TELL]
 USELESS = [MailKind.STEER, MailKind.RETRY, MailKind.RECONCILE, MailKind.HOLD]
 TROUBLE = [
+    *["drain"] * 5,
     *["dies", "dies_at_a_commit", "time_passes"] * 3,
-    *["drain", "flush", "mail_without_use", "look"] * 2,
+    *["flush", "mail_without_use", "look"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
@@ -147,7 +148,7 @@ class Runs(RuleBasedStateMachine):
 
     def _drain(self, data: st.DataObject) -> None:
         if self.leg is not None:
-            self.leg.facts.append(DrainAsked(at=self.at, hurried=data.draw(st.booleans())))
+            self.leg.facts.append(DrainAsked(at=self.at, hurried=data.draw(st.sampled_from([False, True, True]))))
 
     def _flush(self, _: st.DataObject) -> None:
         """What a leg has said goes out before its next commit."""
