@@ -58,10 +58,10 @@ async def measured(names: Iterable[str], *, quick: bool, path: Path) -> int:
             print(f"{weathers[-1]}; took {time.perf_counter() - begun:.0f} s", end="\n\n")
             for table in findings[name].tables:
                 print(markdown(table), flush=True)
+            keep(path, machine, findings, weathers)
     rows = [row for found in findings.values() for row in found.rows]
     if rows:
         print(markdown(shown(rows)))
-    keep(path, machine, findings, weathers)
     print(f"Kept in {path}.")
     return int(any(row.verdict == "MISSED" for row in rows))
 

@@ -1,7 +1,7 @@
 """What a run costs the database, counted in the database: commits, statements and log.
 
-Postgres reports much of it only when its processes are idle for ten seconds, so the counting waits, and the work of an idle service in the
-same time is subtracted. SQLite's log is read itself: a reader keeps it from being begun anew, so every commit since is in it.
+Postgres reports some of it only when its processes have been idle for ten seconds, so the counting waits; the work of an idle service in
+the same time is subtracted. SQLite's log is read itself: a reader keeps it from being begun anew, so every commit since is in it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +30,23 @@ PAUSE_SECONDS = 0.02
 
 # -- Postgres --------------------------------------------------------------------------------------------------------------
 
-COUNTERS = """
-    SELECT extract(epoch FROM clock_timestamp())::float8 AS at,
-        (SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend')::float8 AS syncs,
-        (SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal' AND backend_type <> 'client backend')::float8 AS background_syncs,
-        pg_snapshot_xmax(pg_current_snapshot())::text::float8 AS writing_transactions,
-        (SELECT xact_commit FROM pg_stat_database WHERE datname = $1)::float8 AS transactions,
+AT_ONCE = """
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::float8 AS writing_transactions,
         pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 / 1000 AS wal_kb,
         (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements JOIN pg_database ON oid = dbid
             WHERE datname = $1 AND query !~* '^(begin|commit|rollback|savepoint|release)')::float8 AS statements
 """
+REPORTED = """
+    SELECT sum(fsyncs)::float8 AS commits FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend'
+"""
+"""Commits that waited for the disk. Backends report this number once they have been idle for ten seconds."""
+
 STATEMENTS = """
     SELECT calls, rows, mean_exec_time, query FROM pg_stat_statements JOIN pg_database ON oid = dbid WHERE datname = $1 ORDER BY calls DESC
 """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """Work of Postgres. `syncs` of its log are those by whoever commits, `background_syncs` those by its own processes; `transactions` are
-    all, reading ones included. `at` is in seconds."""
-
-    syncs: float
-    background_syncs: float
-    writing_transactions: float
-    transactions: float
-    wal_kb: float
-    statements: float
-    at: float
-
-    def since(self, before: Counted) -> Counted:
-        return Counted(**{each.name: getattr(self, each.name) - getattr(before, each.name) for each in fields(self)})
-
-    def each_of(self, count: float, idle: Counted) -> dict[str, float]:
-        """This, without the work of an idle service in the same time, divided."""
-        share = self.at / idle.at
-        return {name: (value - share * getattr(idle, name)) / count for name, value in asdict(self).items() if name != "at"}
+Counted = Mapping[str, tuple[float, float]]
+"""By name how much was done, and in how many seconds."""
 
 
 async def measure_postgres(house: House) -> Findings:
@@ -73,7 +55,7 @@ async def measure_postgres(house: House) -> Findings:
     least = await _counted(house, await house.database("postgres", migrated=False), lambda command, url: floor(url))
     run, idle = ours["run"], ours["idle"]
     rows = [
-        row("8", [run["syncs"]], f"floor {least['run']['syncs']:.1f}"),
+        row("8", [run["commits"]], f"floor {least['run']['commits']:.1f}"),
         row("9", [run["statements"]], f"floor {least['run']['statements']:.1f}"),
         row("9a", [run["wal_kb"]], f"floor {least['run']['wal_kb']:.1f} kB"),
         row("14", [idle["statements"]], f"floor {least['idle']['statements']:.2f}"),
@@ -91,39 +73,44 @@ async def measure_postgres(house: House) -> Findings:
     return Findings(rows=rows, tables=[table], data={"ours": ours, "floor": least})
 
 
-async def _counted(house: House, database: str, process: Any) -> dict[str, Any]:
-    served: Process = process("serve", database)
-    await house.execute(database, "CREATE EXTENSION pg_stat_statements")
-    with running(served):
-        await load(served.url, callers=8, runs=100)
-        connection = await house.connect("postgres")
-        try:
-            await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-            counts = [await _counters(connection, database)]
-            counts.append(await _counters(connection, database))
-            await connection.execute("SELECT pg_stat_statements_reset()")
-            begun = await _counters(connection, database, wait=False)
-            await load(served.url, callers=1, runs=RUNS, pause=PAUSE_SECONDS)
-            ended = await _counters(connection, database)
-            statements = await connection.fetch(STATEMENTS, _name(database))
-        finally:
-            await connection.close()
-    idle = counts[1].since(counts[0])
-    run = ended.since(begun).each_of(RUNS, idle)
-    per_second = {name: value / idle.at for name, value in asdict(idle).items() if name != "at"}
-    return {"run": run, "idle": per_second, "statements": [_statement(each) for each in statements]}
+async def _counted(house: House, database: str, process: Callable[[str, str], Process]) -> dict[str, Any]:
+    """A run's work at one caller without that of an idle service in the same time; and that, each second."""
+    served = process("serve", database)
+    name = database.rpartition("/")[2]
+    for each in (name, "postgres"):
+        await house.execute(each, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+    connection = await house.connect("postgres")
+    try:
+        with running(served):
+            await load(served.url, callers=8, runs=100)
+            await asyncio.sleep(FLUSH_SECONDS)
+            resting = await _work(connection, name, None)
+            busy = await _work(connection, name, load(served.url, callers=1, runs=RUNS, pause=PAUSE_SECONDS))
+            statements = await connection.fetch(STATEMENTS, name)
+    finally:
+        await connection.close()
+    idle = {key: done / seconds for key, (done, seconds) in resting.items()}
+    run = {key: (done - idle[key] * seconds) / RUNS for key, (done, seconds) in busy.items()}
+    return {"run": run, "idle": idle, "statements": [_statement(each) for each in statements]}
 
 
-def _name(database: str) -> str:
-    return database.rpartition("/")[2]
-
-
-async def _counters(connection: asyncpg.Connection[Any], database: str, *, wait: bool = True) -> Counted:
-    if wait:
+async def _work(connection: asyncpg.Connection[Any], name: str, doing: Awaitable[object] | None) -> Counted:
+    """What is done in a database while something happens, or, without anything, until late reports are in."""
+    await connection.execute("SELECT pg_stat_statements_reset()")
+    before, begun = await _numbers(connection, REPORTED) | await _numbers(connection, AT_ONCE, name), time.perf_counter()
+    await (doing or asyncio.sleep(FLUSH_SECONDS))
+    after, seconds = await _numbers(connection, AT_ONCE, name), time.perf_counter() - begun
+    if doing is not None:
         await asyncio.sleep(FLUSH_SECONDS)
-    found = await connection.fetchrow(COUNTERS, _name(database))
+    late, waited = await _numbers(connection, REPORTED), time.perf_counter() - begun
+    found = {key: (value, seconds) for key, value in after.items()} | {key: (value, waited) for key, value in late.items()}
+    return {key: (value - before[key], took) for key, (value, took) in found.items()}
+
+
+async def _numbers(connection: asyncpg.Connection[Any], query: str, *arguments: str) -> dict[str, float]:
+    found = await connection.fetchrow(query, *arguments)
     assert found is not None
-    return Counted(**dict(found))
+    return dict(found)
 
 
 def _statement(found: asyncpg.Record) -> dict[str, Any]:

@@ -44,6 +44,11 @@ class House:
         name = database.rpartition("/")[2]
         return await asyncpg.connect(self.postgres.url.format(db=name).replace("+asyncpg", ""))
 
+    async def analyze(self, url: str) -> None:
+        """Tells Postgres what is in a database, as it finds out by itself within a minute or so."""
+        if url.startswith("postgresql"):
+            await self.execute(url, "ANALYZE")
+
     async def execute(self, database: str, statement: str) -> None:
         connection = await self.connect(database)
         try:

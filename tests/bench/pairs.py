@@ -22,6 +22,7 @@ class Contender:
     """A service under load: its processes, the first of which has the door."""
 
     name: str
+    database: str
     processes: Sequence[Process]
 
     @property
@@ -74,9 +75,11 @@ async def measure(house: House, kind: Kind) -> Findings:
 async def _contenders(house: House, kind: Kind) -> Sequence[Contender]:
     one, two, least = [await house.database(kind, migrated=migrated) for migrated in (True, True, False)]
     return (
-        Contender(name="runward serve", processes=[runward("serve", one)]),
-        Contender(name="serve --no-worker + worker", processes=[runward("serve", two, "--no-worker"), runward("worker", two)]),
-        Contender(name="floor", processes=[floor(least)]),
+        Contender(name="runward serve", database=one, processes=[runward("serve", one)]),
+        Contender(
+            name="serve --no-worker + worker", database=two, processes=[runward("serve", two, "--no-worker"), runward("worker", two)]
+        ),
+        Contender(name="floor", database=least, processes=[floor(least)]),
     )
 
 
@@ -87,6 +90,7 @@ async def _turns(house: House, contenders: Sequence[Contender]) -> Seen:
         for each in contenders:
             stack.enter_context(running(*each.processes))
             await load(each.url, callers=8, runs=100)
+            await house.analyze(each.database)
         for _ in range(rounds):
             for callers in CALLERS:
                 for each in contenders:
