@@ -106,9 +106,9 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
     world = World(f"{story.name} {sorted((number, kind.name) for number, kind in at.items())}", manners=story)
     struck = Struck(world, at, lambda: world.begin(world.start("next")))
     world.fates = struck.fate
-    world.loop.run(_tell(world, story))
+    outcome = world.live(_tell(world, story))
     rows = world.database.actors[world.database.public_ids["default", RUN]]
-    return Told(outcome=world.outcome(), writes=struck.writes, status=rows.envelope.status.value, effects=len(world.ledger.effects))
+    return Told(outcome=outcome, writes=struck.writes, status=rows.envelope.status.value, effects=len(world.ledger.effects))
 
 
 async def _tell(world: World, story: Story) -> None:

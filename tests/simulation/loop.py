@@ -86,7 +86,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if task.done():
                     return task.result()
                 self._turn()
-            raise Stuck
+            raise Stuck("the same goes on for ever")
         finally:
             asyncio._set_running_loop(None)
 
@@ -113,7 +113,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 self._now = max(self._now, at)
                 self._ready.append(step)
                 return
-        raise Stuck
+        raise Stuck("nothing is left to happen")
 
     def resume(self, steps: list[Step]) -> None:
         """Steps that were kept are due now, in their order."""

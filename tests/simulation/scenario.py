@@ -142,8 +142,7 @@ class Nemesis:
 def simulate(seed: int, *, keep_notes: bool = False) -> Outcome:
     """Lives through the world of a seed."""
     world = World(seed, keep_notes=keep_notes)
-    world.loop.run(_live(world))
-    return world.outcome()
+    return world.live(_live(world))
 
 
 async def _live(world: World) -> None:

@@ -36,8 +36,7 @@ class Poison(Manners):
 @pytest.mark.parametrize("seed", range(10))
 def test_R40_a_poisonous_run_ends_and_takes_nobody_along(seed: int) -> None:
     world = World(seed, manners=Poison())
-    world.loop.run(_live(world))
-    outcome = world.outcome()
+    outcome = world.live(_live(world))
     assert not outcome.violations, "\n".join(outcome.violations)
 
 

@@ -15,7 +15,7 @@ from runward.engine.services import WorkerSettings
 from runward.ports.bus import Hint
 from tests.simulation.agents import Manners, Models, deployment, registry, strange_registry
 from tests.simulation.database import AT_ONCE, Fate, SimulatedDatabase
-from tests.simulation.loop import SimulatedLoop, sleep
+from tests.simulation.loop import SimulatedLoop, Stuck, sleep
 from tests.simulation.processes import SETTINGS, Process
 from tests.simulation.watch import Ledger, Watch
 
@@ -168,7 +168,16 @@ class World:
         for complaint in self.loop.complaints:
             self.watch.broken("nothing fails unseen", complaint)
 
-    def outcome(self) -> Outcome:
+    def live(self, story: Coroutine[Any, Any, None]) -> Outcome:
+        """Lives through a story, which has to end with `judge`."""
+        try:
+            self.loop.run(story)
+        except Stuck as stuck:
+            self.watch.broken("I-22 every run ends or waits visibly", str(stuck))
+            self.loop.run(self.judge())
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
         return Outcome(
             violations=tuple(self.watch.violations),
             digest=self._digest.hexdigest(),
