@@ -263,13 +263,16 @@ async def test_R3_a_paused_worker_that_wakes_writes_nothing() -> None:
 
 
 async def test_R3_frames_of_a_lost_lease_are_refused() -> None:
+    """And that is how the leg hears of it, at once: what runs is stopped."""
     slow = Slow()
 
     @tool(effect="read", timeout_seconds=1_000)
     async def report(ctx: ToolContext) -> str:
-        for number in range(100):
-            await ctx.progress(number)
-            await slow.open.wait()
+        await ctx.progress("first")
+        await slow.open.wait()
+        await ctx.progress("second")
+        slow.open.clear()
+        await slow._until_open("report")
         return "reported"
 
     async with Rig(agent(calls("report"), DONE, tools=[report])) as rig:
@@ -279,7 +282,7 @@ async def test_R3_frames_of_a_lost_lease_are_refused() -> None:
         frames = rig.frames(uid)
         slow.open.set()
         await rig.until(lambda: "lease_lost" in rig.first.telemetry.events, limit_seconds=1)
-        assert rig.frames(uid) == frames
+        assert (rig.frames(uid), slow.cancelled) == (frames, ["report"])
 
 
 async def test_R3_the_worker_that_takes_a_lapsed_run_is_another_leg_even_of_the_same_worker() -> None:

@@ -32,6 +32,7 @@ class Payments:
             await self.open.wait()
             return "paid"
 
+        self.tool = pay
         self.agent = agent(calls("pay"), DONE, tools=[pay])
 
 
@@ -257,10 +258,14 @@ async def test_R2a_a_run_whose_lease_was_lost_is_not_given_back_by_settling() ->
 
 
 async def test_R2a_a_release_that_landed_unheard_does_not_mix_up_the_next_leg_with_the_last() -> None:
-    """The run is given back, nobody is told, and the same worker takes it again while the old leg still asks what became of its write."""
+    """The run is given back, nobody is told, and the same worker takes it again while the old leg still asks what became of its write.
+
+    The old leg asks no more, and the new one is driven, and its lease kept, like any other.
+    """
     payments = Payments()
     payments.open.clear()
-    async with Rig(payments.agent, settings=replace(SETTINGS, poll_with_bus=0.05)) as rig:
+    slow = replace(DONE, text="one two three", chunk_delay_seconds=TTL)
+    async with Rig(agent(calls("pay"), slow, tools=[payments.tool]), settings=replace(SETTINGS, poll_with_bus=0.05)) as rig:
         uid = await rig.begin()
         await rig.until(payments.under_way.is_set)
         assert await rig.passing(rig.first.service.services.store.ask_drain(uid)) == 1
@@ -268,9 +273,14 @@ async def test_R2a_a_release_that_landed_unheard_does_not_mix_up_the_next_leg_wi
         rig.faults.lose("commit", 1)
         payments.open.set()
         await rig.until(lambda: rig.row(uid).leg == 2)
+        await rig.pass_seconds(0.1)
+        written = rig.faults.counts["commit"]
+        await rig.pass_seconds(0.4)
+        assert rig.faults.counts["commit"] == written
+        assert rig.first.worker.driven() == (uid,) and rig.first.worker.free == SETTINGS.concurrency - 1
         await rig.over(uid)
         assert (rig.row(uid).status, rig.row(uid).leg, rig.row(uid).recoveries) == (Status.COMPLETED, 2, 0)
-        await rig.pass_seconds(0.3)
+        await rig.pass_seconds(0.1)
         assert rig.first.worker.driven() == () and rig.first.worker.free == SETTINGS.concurrency
         assert payments.keys == [f"{uid}/1.1"]
 

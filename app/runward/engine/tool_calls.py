@@ -80,7 +80,7 @@ class ToolAttempt:
         invocation = await self._prepare()
         await self._hold.fresh()
         if self._stopped.is_set():
-            return self._ended(How.ABANDONED if self._grace() is None else How.NOT_STARTED)
+            return self._ended(How.NOT_STARTED)
         running = asyncio.ensure_future(invocation.tool.invoke(invocation.arguments, invocation.context))
         try:
             how = await self._watch(running, invocation.timeout_seconds)
