@@ -144,7 +144,7 @@ async def measure_sqlite(house: House) -> Findings:
         ):
             await load(process.url, callers=8, runs=RUNS, agent=agent)
             path = Path(database.partition(":///")[2])
-            seen = [await _log_of(path, process.url, agent, callers) for _ in range(3)]
+            seen = [await _log_of(path, process.url, agent, callers) for _ in range(1 if house.quick else 3)]
             found[name] = {key: min(each[key] for each in seen) for key in seen[0]}
     one = found["one turn with a read"]["commits"]
     rows: list[Row] = [

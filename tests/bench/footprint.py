@@ -14,7 +14,7 @@ REST_SECONDS = 2.0
 
 async def measure(house: House) -> Findings:
     """Starts each a few times; the first start, which compiles what has changed, does not count."""
-    rounds = 3 if house.quick else 5
+    rounds = 2 if house.quick else 5
     seen: dict[str, list[tuple[float, float]]] = {}
     databases = {
         "runward serve, SQLite": await house.database("sqlite", migrated=True),

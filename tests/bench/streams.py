@@ -64,7 +64,7 @@ async def measure(house: House) -> Findings:
     with running(server):
         async with aiohttp.ClientSession(server.url) as session:
             many, few = [await _stored(session, frames) for frames in (MANY, FEW)]
-            for number in range(3 if house.quick else 6):
+            for number in range(2 if house.quick else 6):
                 found = {
                     "1 reader": (
                         await _read(server, f"/bare/stored/{MANY}", 1, MANY),
