@@ -28,6 +28,9 @@ T = TypeVar("T")
 PATIENCE = 4.0
 """How long a caller waits for an answer, in virtual seconds."""
 
+PROMPT = 0.4
+"""How long a frame may take from the database to a subscriber when nothing goes wrong."""
+
 
 class Nobody(Exception):
     """Nobody knows what became of it: the process died, or did not answer in time."""
@@ -194,6 +197,7 @@ class Reader:
         self._uid = uid
         self.cursor = cursor
         self.over = False
+        self._began = world.loop.time()
 
     async def read(self) -> None:
         try:
@@ -216,8 +220,16 @@ class Reader:
             return
         durable = rows.frames[self.cursor : self.cursor + len(frames)]
         self._world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
+        self._check_delay()
         self.cursor += len(frames)
         self.over = b'"final":true' in frames[-1].data
+
+    def _check_delay(self) -> None:
+        """R44a: when nothing goes wrong, what is durable is heard of at once."""
+        world = self._world
+        late = world.loop.time() - max(world.watch.said_at[self._uid][self.cursor], self._began)
+        what = f"frame {self.cursor + 1} of {self._uid} in {self._process.name}, {late:.1f} s late"
+        world.watch.check(not world.calm or late <= PROMPT, "R44a a stream does not fall asleep", what)
 
 
 def asked_for(run_id: str, **differing: Any) -> NewRun:

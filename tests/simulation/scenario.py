@@ -31,6 +31,9 @@ class Weather:
     stops: int
     cuts: int
 
+    calm: bool
+    """Whether nothing of it goes wrong: operations and hints take their time, and that is all."""
+
     @classmethod
     def drawn(cls, chance: Random) -> Weather:
         mild = chance.random() < 0.15
@@ -40,15 +43,16 @@ class Weather:
             strangers=chance.random() < 0.3,
             runs=chance.choice((1, 2, 3, 4)),
             seconds=chance.choice((2.0, 5.0, 8.0)),
-            slow=chance.choice((0.0, 0.1, 0.4)),
+            slow=0.0 if mild else chance.choice((0.0, 0.1, 0.4)),
             unavailable=rate * chance.random(),
             lost=rate * chance.random(),
             late=rate * chance.random() / 2,
-            hints_lost=chance.choice((0.0, 0.2, 1.0)),
+            hints_lost=0.0 if mild else chance.choice((0.0, 0.2, 1.0)),
             kills=0 if mild else chance.choice((0, 1, 1, 2, 3, 6)),
             freezes=0 if mild else chance.choice((0, 0, 1, 2)),
             stops=0 if mild else chance.choice((0, 0, 1)),
             cuts=0 if mild else chance.choice((0, 0, 1)),
+            calm=mild,
         )
 
 
@@ -152,7 +156,7 @@ async def _live(world: World) -> None:
         await world.start(f"p{number + 1}")
     if weather.strangers:
         await world.start("stranger", strange=True)
-    world.fates, world.hints_lost = nemesis.fate, weather.hints_lost
+    world.fates, world.hints_lost, world.calm = nemesis.fate, weather.hints_lost, weather.calm
     callers = [Caller(world, f"run-{number}", world.chance_of("caller", number)) for number in range(weather.runs)]
     lives = [asyncio.ensure_future(caller.live()) for caller in callers]
     striking = asyncio.ensure_future(nemesis.strike())

@@ -64,6 +64,8 @@ class Watch:
         self._world = world
         self.violations: list[str] = []
         self.stories: dict[str, Story] = {}
+        self.said_at: dict[str, list[float]] = defaultdict(list)
+        """When each frame of a run became durable."""
         self.starts: Counter[str] = Counter()
         self.effects: dict[str, Effect] = {}
         self._started: set[tuple[str, int]] = set()
@@ -154,6 +156,7 @@ class Watch:
         uid = rows.envelope.uid
         for seq, frame in enumerate(rows.frames[after:], after + 1):
             self.check(frame.seq == seq, "I-41 frames are numbered without gaps", f"{uid}: {frame.seq} where {seq} is due")
+            self.said_at[uid].append(self._world.loop.time())
             for problem in self.stories[uid].hear(frame):
                 self.broken("R32 the journal tells the run's story", f"{rows.envelope.public_id}: {problem}")
         self.check(len(rows.frames) == rows.envelope.last_seq, "I-43 state and frames go together", f"{uid}: {rows.envelope.last_seq}")

@@ -70,6 +70,8 @@ class World:
         self.database = SimulatedDatabase(self)
         self.processes: list[Process] = []
         self.troubled = True
+        self.calm = False
+        """Whether nothing goes wrong from the beginning."""
         self.fates: Fates = always_well
         self.hints_lost = 0.0
         self.operations = 0
