@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from tests.bench import counting, flight, footprint, history, pairs, streams
 from tests.bench.house import House, house
 from tests.bench.machine import description, weather
 from tests.bench.report import Findings, keep, markdown, shown
+from tests.support.servers import terminate
 
 Part = Callable[[House], Awaitable[Findings]]
 
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, and not every part: a minute instead of six")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), metavar="FILE", help="where the numbers are kept")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, terminate)
     unknown = [name for name in arguments.parts if name not in PARTS]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}: they are {', '.join(PARTS)}")
