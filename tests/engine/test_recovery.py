@@ -187,6 +187,31 @@ async def test_R40_a_suspect_that_gets_on_makes_room_for_the_next() -> None:
         trap.open.set()
 
 
+@pytest.mark.parametrize(
+    ("operation", "problem"),
+    [
+        ("claim", "claim_failed"),
+        ("heads", "look_failed"),
+        ("beat", "beat_failed"),
+        ("renew", "renewal_failed"),
+        ("renewals", "renewal_failed"),
+    ],
+)
+async def test_a_bug_in_one_of_a_workers_loops_does_not_end_it(operation: str, problem: str) -> None:
+    """R40: a worker that stopped claiming, looking or renewing would look alive and be of no use."""
+    trap = Trap()
+    async with Rig(trap.agent) as rig:
+        trap.rig = rig
+        rig.faults.refuse(operation, error=RuntimeError("a bug"))
+        uid = await rig.begin()
+        await rig.pass_seconds(2 * TTL)
+        assert problem in rig.first.telemetry.names
+        assert (rig.row(uid).leg, len(trap.began)) == (1, 1)
+        trap.open.set()
+        assert (await rig.over(uid)).status is Status.COMPLETED
+        assert rig.faults.counts[operation] > (operation != "renewals")
+
+
 # -- R41 ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -335,6 +335,20 @@ async def test_R44_an_outage_ends_a_stream_with_its_cursor_intact_or_is_waited_o
         assert len(reader.heard) > heard
 
 
+@pytest.mark.parametrize("operation", ["heads", "frames"])
+async def test_R44a_a_bug_while_a_tail_reads_costs_a_poll(operation: str) -> None:
+    async with Rig(agent(words(20, pause=0.5))) as rig:
+        far = await rig.start(worker=False)
+        uid = await rig.begin()
+        reader = Reader(rig, far, uid)
+        await rig.until(lambda: len(reader.heard) > 3)
+        far.faults.refuse(operation, error=RuntimeError("a bug"))
+        rig.bus.mute = operation == "heads"
+        await rig.until(reader.task.done)
+        reader.check()
+        assert far.telemetry.names == ["tail_poll_failed" if operation == "heads" else "tail_read_failed"]
+
+
 async def test_R44a_after_a_gap_of_the_bus_everything_watched_is_read_again() -> None:
     async with Rig(agent(words(3, pause=0.2))) as rig:
         far = await rig.start(worker=False)

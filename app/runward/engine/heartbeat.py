@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from runward.core.errors import Unavailable
 from runward.engine.timing import wait_for
 from runward.ports.clock import Clock
 from runward.ports.store import Renewal, Renewals, Store
@@ -82,7 +81,7 @@ class Heartbeat:
                 try:
                     renewals = renewals or await self._store.renewals()
                     await self._beat(renewals, asked)
-                except Unavailable as error:
+                except Exception as error:  # noqa: BLE001 - the store is away, or it is a bug: the leases have to be kept all the same
                     self._telemetry.problem("renewal_failed", error)
                     await wait_for(self._clock, self._soon, min(0.2, self._ttl / 30))
                     self._soon.set()

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from runward.core.errors import Unavailable
 from runward.core.kernel.frames import StoredFrame
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
@@ -239,11 +238,11 @@ class Tails:
                 tail.feed(page)
                 if len(page) < PAGE and not tail.read_again:
                     return
-        except Unavailable:
-            self._services.telemetry.event("tail_read_failed")
         except RunGone:
             tail.gone = True
             tail.stir()
+        except Exception as error:  # noqa: BLE001 - the store is away, or it is a bug: the next poll reads again
+            self._services.telemetry.problem("tail_read_failed", error)
         finally:
             tail.reading = False
 
@@ -257,7 +256,8 @@ class Tails:
             watched = [*self._tails.items()]
             try:
                 heads = await self._services.store.heads([uid for uid, _ in watched])
-            except Unavailable:
+            except Exception as error:  # noqa: BLE001 - the same
+                self._services.telemetry.problem("tail_poll_failed", error)
                 continue
             for uid, tail in watched:
                 if uid not in heads:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Status
 from runward.core.kernel.commit import Claimed
 from runward.engine.deployment import Deployed
@@ -133,7 +132,7 @@ class Worker:
             if self._unsettled:
                 await self._settle()
             await self._services.directory.forget_worker(self.owner)
-        except Unavailable as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._services.telemetry.problem("leave_failed", error)
 
     # -- claiming ----------------------------------------------------------------------------------------------------------
@@ -147,7 +146,7 @@ class Worker:
                     await self._settle()
                 while self.free > 0 and await self._claim() == 0:
                     pass
-            except Unavailable as error:
+            except Exception as error:  # noqa: BLE001 - the store is away, or it is a bug: a worker that stopped claiming would look alive
                 self._services.telemetry.problem("claim_failed", error)
                 await self._services.clock.sleep(self._settings.poll)
                 self._wake.set()
@@ -254,7 +253,7 @@ class Worker:
                 continue
             try:
                 heads = await self._services.store.heads([*self._legs])
-            except Unavailable as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self._services.telemetry.problem("look_failed", error)
                 continue
             for uid, head in heads.items():
@@ -275,7 +274,7 @@ class Worker:
         while True:
             try:
                 await self._services.directory.beat(self._row())
-            except Unavailable as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self._services.telemetry.problem("beat_failed", error)
             await self._services.clock.sleep(self._settings.lease_ttl / 3)
 
