@@ -86,8 +86,8 @@ class Nemesis:
         return Fate(Kind.DONE, there, back)
 
     def _is_worth_it(self, name: str) -> bool:
-        """Strikes some operations further, at a run's own write rather than at one of the many claims that find nothing."""
-        if name not in OF_RUNS or (name == "claim" and self._chance.random() < 0.8):
+        """Strikes some operations further, at a run's own write rather than at a read or one of the many claims that find nothing."""
+        if (name not in OF_RUNS or name == "claim") and self._chance.random() < 0.8:
             return False
         self._patience -= 1
         if self._patience > 0:
