@@ -338,6 +338,16 @@ async def test_waiting_ends_with_the_run() -> None:
             assert 2 <= rig.clock.monotonic() <= (2.1 if not mute else 2 + 2 * SETTINGS.poll_with_bus)
 
 
+async def test_waiting_costs_the_store_nothing_while_the_run_talks() -> None:
+    """R44: the row is read when the run has said where it stands, not with every word."""
+    async with Rig(agent(replace(DONE, text="one two three four five six", chunk_delay_seconds=1))) as rig:
+        uid = await rig.begin()
+        reads = rig.faults.counts["get"]
+        view = await rig.passing(rig.first.service.queries.wait(uid, 60, "ended"))
+        assert view.status is Status.COMPLETED
+        assert rig.faults.counts["get"] - reads <= 3
+
+
 async def test_waiting_gives_up_in_time() -> None:
     async with idle() as rig:
         uid = (await made(rig)).row.uid

@@ -29,6 +29,9 @@ HORIZON_MS = 5_000
 MAX_TIME = 2**62
 """Beyond any time there is, and still a number that every store takes."""
 
+CONTROL = b'{"type":"data-agent"'
+"""How a frame with the control state begins (encoding.py)."""
+
 Until = Literal["suspended", "ended"]
 
 
@@ -80,7 +83,7 @@ class Queries:
                     left = deadline - self._services.clock.monotonic()
                     if is_over(run.status, until) or left <= 0:
                         return run
-                    await self._news(subscription, left)
+                    await self._moved(subscription, deadline)
         except RunGone:
             raise NotFound("There is no such run.") from None
 
@@ -137,13 +140,17 @@ class Queries:
             raise NotFound("There is no such run.")
         return row
 
-    async def _news(self, subscription: Subscription, seconds: float) -> None:
-        waiting = asyncio.ensure_future(subscription.news())
-        try:
-            if await finished_within(self._services.clock, waiting, seconds):
-                waiting.result()
-        finally:
-            waiting.cancel()
+    async def _moved(self, subscription: Subscription, deadline: float) -> None:
+        """Returns once the run has said where it stands, which it does whenever a leg begins or is over; or at the deadline."""
+        while (left := deadline - self._services.clock.monotonic()) > 0:
+            waiting = asyncio.ensure_future(subscription.next())
+            try:
+                if not await finished_within(self._services.clock, waiting, left):
+                    return
+                if any(frame.data.startswith(CONTROL) for frame in waiting.result()):
+                    return
+            finally:
+                waiting.cancel()
 
 
 def shown(row: Envelope) -> RunView:

@@ -121,14 +121,6 @@ class Subscription:
         self.cursor = frames[-1].seq
         return frames
 
-    async def news(self) -> None:
-        """Returns once there is something after the cursor, and moves the cursor there without reading it. Raises RunGone."""
-        while not self._tail.behind(self.cursor):
-            if self._tail.gone:
-                raise RunGone
-            await self._tail.stirred()
-        self.cursor = self.last
-
 
 class Tails:
     """All tails of a process. Hears hints, feeds on what local legs write, and polls as the floor under both."""
