@@ -16,6 +16,7 @@ import json
 import os
 import socket
 import time
+from collections import defaultdict
 from typing import Any
 
 from runward import Agent, Limits, ModelRequest, Reply, ScriptedModel, ToolCall, ToolContext, tool
@@ -100,10 +101,28 @@ async def poison(order_id: int, ctx: Context) -> str:
     os._exit(66)
 
 
+MET = defaultdict[int, asyncio.Event](asyncio.Event)
+
+
+@tool(effect="non_idempotent_write", needs_approval=False)
+async def meet(order_id: int, ctx: Context) -> str:
+    """Waits for a `block` in its worker that names it."""
+    await effect("meet", order_id, ctx)
+    await MET[order_id].wait()
+    return f"met {order_id}"
+
+
 @tool(effect="read")
-async def block(order_id: int, seconds: float, ctx: Context) -> str:
-    """Blocks the event loop of its worker, once: in a call into C that lets other threads run."""
+async def block(order_id: int, seconds: float, ctx: Context, meets: tuple[int, ...] = ()) -> str:
+    """Blocks the event loop of its worker, once: in a call into C that lets other threads run.
+
+    It first lets the `meet`s go on that it names, one turn of the loop after the other, so that their runs are caught at every distance
+    from the tool's end to the next commit.
+    """
     if arrive_blocking(f"block {order_id}", key=ctx.idempotency_key, attempt=ctx.attempt) == 1:
+        for met in meets:
+            MET[met].set()
+            await asyncio.sleep(0)
         time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
         arrive_blocking(f"unblocked {order_id}")
     return "awake"
@@ -125,7 +144,7 @@ async def whoami(ctx: Context) -> dict[str, Any]:
     return {"told": sorted(ctx.tool_context or {}), "tenant": ctx.scope.tenant}
 
 
-TOOLS = [lookup, note, charge, ship, quote, poison, block, leak, whoami]
+TOOLS = [lookup, note, charge, ship, quote, poison, meet, block, leak, whoami]
 
 # -- the model -----------------------------------------------------------------------------------------------------------
 
