@@ -4,9 +4,10 @@ The input is a JSON list; turn n of the run is answered with item n:
 
     [{"text": "Let me see.", "calls": [["charge", {"order_id": 7}]]}, {"text": "Done."}]
 
-`delay` is slept before each word. With `point` the model first comes to that point of the ledger (`model <point>`), and from its second
-arrival on it says `again` instead, if that is there. With `echo` it says what the tools answered. Every tool reports its effect to the
-ledger under `<tool> <order_id>`, and waits there as long as the test holds that point.
+`delay` is slept before each word. With `point` the model first comes to that point of the ledger (`model <point>`); from its second
+arrival on it says instead what is next in `again`, if that is there, and at last goes on saying the last of it. With `echo` it says what
+the tools answered. Every tool reports its effect to the ledger under `<tool> <order_id>`, and waits there as long as the test holds that
+point.
 """
 
 from __future__ import annotations
@@ -154,8 +155,9 @@ async def puppet_says(request: ModelRequest) -> Reply:
     script = json.loads(request.messages[0].text)
     turn = sum(message.role == "assistant" for message in request.messages)
     said = script[turn]
-    if "point" in said and await arrive(f"model {said['point']}") > 1:
-        said = said.get("again", said)
+    if "point" in said and (arrival := await arrive(f"model {said['point']}")) > 1:
+        again = said.get("again", [said])
+        said = again[min(arrival - 2, len(again) - 1)]
     if "announce" in said:  # the answer is there by then, and on its way into the store
         asyncio.get_running_loop().call_later(0.3, arrive_blocking, f"model {said['announce']}")
     if said.get("echo"):

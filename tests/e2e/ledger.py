@@ -91,7 +91,10 @@ class Ledger:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError), connection.makefile("rb") as lines:  # an error means that its process is dead
-            told = json.loads(lines.readline())
+            line = lines.readline()
+            if not line.endswith(b"\n"):  # it died before it had said anything: there was no effect
+                return
+            told = json.loads(line)
             arrival = Arrival(point=told["point"], pid=told["pid"], key=told.get("key"), attempt=told.get("attempt"))
             with self._news:
                 self._arrivals.append(arrival)

@@ -25,7 +25,7 @@ class Held:
 
 
 MIXED = [["charge", {"order_id": 1}], ["charge", {"order_id": 2}], ["note", {"order_id": 3}], ["charge", {"order_id": 4}]]
-SLOWLY = {"text": "This will never be said to its end. " * 60, "delay": 0.05, "again": {"text": "This is all."}}
+SLOWLY = {"text": "This will never be said to its end. " * 60, "delay": 0.05, "again": [{"text": "This is all."}]}
 
 RUNS = {
     "no word yet": Held(script=[{"point": "first", "text": "Hello."}], at=("model first",)),
@@ -231,7 +231,7 @@ def test_an_answer_that_was_not_committed_is_asked_for_again(on_sqlite: Deployme
         "point": "first",
         "announce": "answered",
         "calls": [["charge", {"order_id": 1}]],
-        "again": {"calls": [["charge", {"order_id": 2}]]},
+        "again": [{"calls": [["charge", {"order_id": 2}]]}],
     }
     run_id = on_sqlite.create([asked, {"text": "Charged."}])
     ledger.arrived("model first")

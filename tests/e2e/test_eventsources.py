@@ -30,7 +30,8 @@ def check(source: EventSource, journal: list[Frame], *, after: int = 0) -> None:
 def test_R44a_twenty_browsers_follow_a_run_over_restarts_of_the_service(deployment: Deployment) -> None:
     """One orderly, one by SIGKILL, both in the middle of a text: everyone ends with the whole journal, without gap or repeat."""
     first = deployment.serve(drain_grace_seconds="0.2")
-    run_id = deployment.create(TALKING)
+    endless = {"text": "Word after word. " * 300, "delay": 0.05}
+    run_id = deployment.create([{"point": "talk", **endless, "again": [endless, {"text": "That was all."}]}])
     sources = [EventSource(f"{deployment.url}/runs/{run_id}/events") for _ in range(FOLLOWERS)]
     all_got(sources, 5)
     assert first.stop() == 0
