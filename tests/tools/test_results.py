@@ -69,6 +69,11 @@ class Row(TypedDict):
     day: date
 
 
+def kind(value: Any) -> str:
+    """The name of a value's type: the same in every process, which the text of an object is not."""
+    return type(value).__name__
+
+
 def recorder(annotation: Any = UNRESOLVED, **options: Any) -> Recorder:
     return Recorder(annotation, **{"output_schema": None, "max_bytes": 100_000, "projected": False, "of": "It", **options})
 
@@ -96,7 +101,7 @@ def recorder(annotation: Any = UNRESOLVED, **options: Any) -> Recorder:
         (Line, {"other": 1}, {"other": 1}),
         (object(), {"a": 1}, {"a": 1}),
     ],
-    ids=str,
+    ids=kind,
 )
 def test_what_pydantic_can_dump_is_recorded(annotation: Any, value: Any, recorded: Any) -> None:
     returned = recorder(annotation).record(value)
@@ -162,7 +167,7 @@ class Exploding(BaseModel):
         (UNRESOLVED, 10**5_000, "number"),
         (UNRESOLVED, [Text("a"), 3], "Text or File"),
     ],
-    ids=lambda value: str(type(value)),
+    ids=kind,
 )
 def test_what_json_cannot_hold_is_an_invalid_result(annotation: Any, value: Any, why: str) -> None:
     with pytest.raises(BadResult) as raised:
