@@ -15,7 +15,7 @@ async def test_R19a_a_closing_is_mail_that_is_applied_at_once(backend: Backend) 
     envelope = await running(backend.store)
     await backend.store.append_mail(append(1, "k1"))
     before = await backend.store.now()
-    closings = (letter("timer:1.1", kind=MailKind.TIMER, data='{"at":1}', principal=None), letter("client:1.2", kind=MailKind.CLIENT))
+    closings = (letter("timer:1.1", kind=MailKind.CHILD, data='{"at":1}', principal=None), letter("client:1.2", kind=MailKind.CLIENT))
     answer = await written(backend.store, changes(envelope, closings=closings, mail_seen=1, mail_applied=3, mail_ignored=(3,)))
     assert answer.mail_received == 3
     revision = envelope.revision + 1
@@ -23,7 +23,7 @@ async def test_R19a_a_closing_is_mail_that_is_applied_at_once(backend: Backend) 
     assert before <= timer.received_at <= await backend.store.now()
     assert timer == Mail(
         seq=2,
-        kind=MailKind.TIMER,
+        kind=MailKind.CHILD,
         key="timer:1.1",
         data='{"at":1}',
         principal=None,

@@ -39,13 +39,13 @@ async def test_R6_letters_are_numbered_in_order(backend: Backend) -> None:
     await created(backend.store)
     before = await backend.store.now()
     assert await backend.store.append_mail(append(1, "b", "a")) == Appended(seqs=(1, 2), status=Status.QUEUED)
-    silent = letter("c", kind=MailKind.TIMER, data='{"x":1}', principal=None)
+    silent = letter("c", kind=MailKind.CHILD, data='{"x":1}', principal=None)
     assert await backend.store.append_mail(append(1, letters=(silent,))) == Appended(seqs=(3,), status=Status.QUEUED)
     first, second, third = await backend.reads.mail(uid_of(1), after=0, limit=None)
     assert before <= first.received_at <= third.received_at <= await backend.store.now()
     steer = Mail(seq=1, kind=MailKind.STEER, key="b", data='{"text":"go on"}', principal='{"key":"ann"}', received_at=first.received_at)
     assert (first, second) == (steer, replace(steer, seq=2, key="a"))
-    assert third == Mail(seq=3, kind=MailKind.TIMER, key="c", data='{"x":1}', principal=None, received_at=third.received_at)
+    assert third == Mail(seq=3, kind=MailKind.CHILD, key="c", data='{"x":1}', principal=None, received_at=third.received_at)
     assert (await stored(backend.reads, uid_of(1))).mail_received == 3
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from runward import File, Reply, Text, ToolCall, ToolContext, ToolError, UnknownOutcome, tool
 from runward.core.kernel.actor import Status
-from runward.core.runs.calls import UNCERTAIN, UNEXPECTED
 from runward.core.runs.limits import Limits
+from runward.core.runs.sentences import UNCERTAIN, UNEXPECTED
 from tests.engine.rig import DONE, TTL, Rig, agent, calls
 
 REPEATABLE = ("read", "idempotent_write")

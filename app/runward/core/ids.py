@@ -46,6 +46,11 @@ def approval_id(uid: str, tool_call_id: str, tool_name: str, version: str, argum
     return "ap_" + digest(canonical_json([uid, tool_call_id, tool_name, version, digest(arguments)]))[:40]
 
 
+def question_id(tool_call_id: str, number: int) -> str:
+    """The id of the `number`-th question (from 1) that a call asks the user."""
+    return f"{tool_call_id}.{number}"
+
+
 def child_uid(parent_uid: str, tool_call_id: str) -> str:
     """The uid of an actor created by a call of another one: the same whoever creates it, so a repeated creation does nothing."""
     return digest(canonical_json([parent_uid, tool_call_id]))[:32]

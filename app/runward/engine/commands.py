@@ -30,7 +30,7 @@ from runward.core.kernel.mail import Letter, MailKind, cancel_key
 from runward.core.messages import Message
 from runward.core.runs import codec
 from runward.core.runs.begin import begin
-from runward.core.runs.decide import next_due
+from runward.core.runs.dues import care_due
 from runward.core.runs.limits import TighterLimits
 from runward.core.runs.state import KIND
 from runward.core.runs.view import task_outcome
@@ -170,7 +170,7 @@ class Commands:
             public_id=run_id,
             scope=scope,
             ready_at=new.start_at if new.start_at is not None and new.start_at > now else None,
-            care_at=next_due(run),
+            care_at=care_due(run),
             priority=new.priority,
             binding=listed.fingerprint,
             agent=listed.name,

@@ -16,7 +16,7 @@ from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
 from runward.core.runs.calls import Call
-from runward.core.runs.decide import next_due
+from runward.core.runs.dues import deadline
 from runward.core.runs.state import RunState
 from runward.engine.deployment import Deployed
 from runward.engine.sealing import Seal
@@ -86,6 +86,7 @@ class Contexts:
             tool_call_id=call.id,
             attempt=call.attempt,
             idempotency_key=idempotency_key(row.uid, call.id),
+            answers=call.answers,
             tool_context=brought.tool_context.get(call.name),
             host=host,
         )
@@ -108,5 +109,5 @@ def _validated(context: Any, model: type[BaseModel] | None) -> Any:
 
 
 def _deadline(run: RunState) -> datetime | None:
-    due = next_due(run)
+    due = deadline(run)
     return None if due is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=due)

@@ -25,8 +25,8 @@ from runward.core.runs.decide import (
     Work,
     decide,
     due_ending,
-    next_due,
 )
+from runward.core.runs.dues import work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import AttemptEnded, Happening, LegStarted, MailCame, Mark, ModelBrokenOff, TimeCame
@@ -261,7 +261,7 @@ class Leg:
         for fact in self.facts:
             self.fold(fact)
         self.facts = []
-        due = next_due(self.run)
+        due = work_due(self.run)
         if due is not None and due <= self.at:
             self.fold(TimeCame(at=self.at))
 

@@ -11,23 +11,10 @@ import pytest
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.kernel.records import Stage
-from runward.core.runs.calls import (
-    AFTER,
-    CANCELLED,
-    NOT_STARTED,
-    TIMED_OUT,
-    UNCERTAIN,
-    UNEXPECTED,
-    UNKNOWN_TO_MODEL,
-    CallStage,
-    Effect,
-    How,
-    Then,
-    after,
-    backoff_ms,
-)
+from runward.core.runs.calls import AFTER, CallStage, Effect, How, Then, after, backoff_ms
 from runward.core.runs.decide import CallModel, LegOver, Project, RunCall, Work
 from runward.core.runs.facts import AttemptEnded, CheckpointSaved, Mark
+from runward.core.runs.sentences import CANCELLED, NOT_STARTED, TIMED_OUT, UNCERTAIN, UNEXPECTED, UNKNOWN_TO_MODEL
 from runward.core.runs.state import RunState
 from runward.core.runs.waits import Wait
 from tests.unit.core.driving import TOOL_OF, Drive, ok

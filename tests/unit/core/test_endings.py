@@ -9,13 +9,14 @@ import pytest
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind
 from runward.core.kernel.records import Stage
-from runward.core.runs.calls import CANCELLED, NOT_STARTED, UNKNOWN_TO_MODEL, How
-from runward.core.runs.decide import CallModel, LegOver, Project, RunCall, Screen, Work, due_ending, next_due
+from runward.core.runs.calls import How
+from runward.core.runs.decide import CallModel, LegOver, Project, RunCall, Screen, Work, due_ending
+from runward.core.runs.dues import work_due
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import Broke, TimeCame
 from runward.core.runs.limits import Limits
+from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED, UNKNOWN_TO_MODEL
 from runward.core.runs.state import Ending, RunState, StopReason
-from runward.core.runs.turns import FINISHED_UNSEEN
 from tests.unit.core.driving import T0, UID, Drive, asked, ok
 
 # -- cancel: where the run may be ----------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def test_R35a_the_queue_and_waits_for_people_do_not_count() -> None:
     drive = Drive(timeout_seconds=10)
     drive.at += 1_000_000
     drive.claim()
-    assert next_due(drive.run) == drive.at + 10_000
+    assert work_due(drive.run) == drive.at + 10_000
     drive.settle()
     drive.answer("", asked("charge"))
     drive.settle()
@@ -276,10 +277,10 @@ def test_R35a_the_queue_and_waits_for_people_do_not_count() -> None:
     drive.after(4)
     drive.ends("1.1", How.CANNOT_TELL)
     assert drive.settle() == LegOver() and drive.status is Status.SUSPENDED
-    assert (drive.run.worked_ms, drive.run.leg_started_at, next_due(drive.run)) == (4_000, None, None)
+    assert (drive.run.worked_ms, drive.run.leg_started_at(drive.run)) == (4_000, None, None)
     drive.at += 1_000_000
     drive.claim()
-    assert next_due(drive.run) == drive.at + 6_000
+    assert work_due(drive.run) == drive.at + 6_000
     assert drive.settle() == LegOver()
 
 
@@ -297,7 +298,7 @@ def test_R35a_time_is_counted_over_all_legs_given_back_or_lost() -> None:
     drive.after(2)
     drive.crash()
     assert drive.run.worked_ms == 5_000, "what a dead leg worked is counted up to its last write"
-    assert next_due(drive.run) == drive.at + 5_000
+    assert work_due(drive.run) == drive.at + 5_000
     drive.settle()
     drive.after(5)
     work = drive.settle_work()
@@ -313,7 +314,7 @@ def test_R35a_a_leg_that_began_after_its_last_write_by_another_clock_counts_noth
 
 def test_R35a_its_whole_life_is_bounded_wherever_it_spends_it() -> None:
     drive = Drive(expires_seconds=60)
-    assert next_due(drive.run) == T0 + 60_000
+    assert work_due(drive.run) == T0 + 60_000
     drive.at += 59_999
     drive.claim()
     drive.apply(TimeCame(at=drive.at))
@@ -352,7 +353,7 @@ def test_R35a_a_suspended_run_expires_and_any_worker_may_see_to_it() -> None:
 def test_R35a_the_earlier_of_both_bounds_is_due(timeout: float | None, expires: float | None, worked: int, due: int | None) -> None:
     limits = Limits(timeout_seconds=timeout, expires_seconds=expires)
     run = RunState(uid=UID, agent="a", created_at=0, limits=limits, leg_started_at=5_000, worked_ms=worked)
-    assert next_due(run) == due
+    assert work_due(run) == due
 
 
 def test_R35a_time_that_has_not_come_changes_nothing() -> None:

@@ -12,9 +12,10 @@ from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.kernel.records import Stage
 from runward.core.messages import ReasoningPart, TextPart, ToolCallPart
-from runward.core.runs.calls import CUT_OFF, CallStage, Effect, How, Result
+from runward.core.runs.calls import CallStage, Effect, How, Result
 from runward.core.runs.decide import CallModel, LegOver, RunCall, Screen, Work
 from runward.core.runs.facts import CallAsked, CloseTurn, Mark, Screened, Screening
+from runward.core.runs.sentences import CUT_OFF
 from tests.unit.core.driving import TOOLS, Drive, asked, ok
 
 

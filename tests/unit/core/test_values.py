@@ -95,7 +95,6 @@ def test_R19a_who_closes_a_wait_takes_its_key() -> None:
         mail.approval_key("ap_1"),
         mail.client_key("1.1"),
         mail.question_key("q"),
-        mail.timer_key("1.1"),
         mail.unknown_key("1.1", 2),
         mail.hold_key(0),
         mail.release_key(1),

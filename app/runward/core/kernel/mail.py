@@ -19,12 +19,12 @@ class MailKind(StrEnum):
     RETRY = "retry"
     LIMITS = "limits"
     REBIND = "rebind"
-    TIMER = "timer"
     CHILD = "child"
     STEER = "steer"
+    TAKEOVER = "takeover"
 
 
-NEEDS_NO_AUTHOR_CODE = frozenset({MailKind.CANCEL, MailKind.HOLD, MailKind.RELEASE, MailKind.REBIND, MailKind.LIMITS})
+NEEDS_NO_AUTHOR_CODE = frozenset({MailKind.CANCEL, MailKind.HOLD, MailKind.RELEASE, MailKind.REBIND, MailKind.LIMITS, MailKind.TAKEOVER})
 """What any worker can apply, whatever agents it has (R41)."""
 
 OPENS_AN_ENDED_ACTOR = frozenset({MailKind.RETRY, MailKind.RECONCILE})
@@ -84,12 +84,9 @@ def question_key(question_id: str) -> str:
     return f"question:{question_id}"
 
 
-def timer_key(tool_call_id: str) -> str:
-    return f"timer:{tool_call_id}"
-
-
-def unknown_key(tool_call_id: str, attempt: int) -> str:
-    return f"unknown:{tool_call_id}:{attempt}"
+def unknown_key(tool_call_id: str, attempt: int, refused: int = 0) -> str:
+    """The key of whatever settles this attempt's effect. `refused` counts the settlements of it whose evidence did not hold."""
+    return f"unknown:{tool_call_id}:{attempt}" + (f".{refused}" if refused else "")
 
 
 def hold_key(releases: int) -> str:

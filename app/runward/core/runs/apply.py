@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.kernel.mail import MailKind
-from runward.core.runs import answers, frames, turns
-from runward.core.runs.decide import in_flight, next_due
+from runward.core.runs import answers, frames, inputs, turns, unknowns, waiting
+from runward.core.runs.decide import in_flight
+from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.endings import Applied
 from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Broke,
     CheckpointSaved,
+    Close,
     CloseTurn,
     DrainAsked,
     End,
+    EvidenceChecked,
     Fact,
     GiveBack,
     LegStarted,
@@ -27,17 +29,17 @@ from runward.core.runs.facts import (
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    Probed,
     Projected,
     Reserve,
     Screened,
+    Settle,
     Suspend,
     TimeCame,
 )
-from runward.core.runs.state import Cancel, Ending, Failure, RunState, StopReason
+from runward.core.runs.state import Ending, Failure, RunState, StopReason
 from runward.core.runs.transitions import RunEvent, next_status
 from runward.core.runs.view import call_states, control
-
-Applied = tuple[RunState, Emitted]
 
 _ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED, Status.FAILED: RunEvent.FAILED}
 
@@ -50,9 +52,9 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
         case LegStarted():
             return _leg_started(run, fact)
         case MailCame():
-            return _mail_came(run, fact)
+            return inputs.came(run, fact.mail, fact.at)
         case TimeCame():
-            due = next_due(run)
+            due = deadline(run)
             return replace(run, out_of_time=run.out_of_time or (due is not None and due <= fact.at)), NOTHING
         case DrainAsked():
             return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
@@ -79,8 +81,16 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
             return turns.checkpoint_saved(run, fact)
         case Projected():
             return turns.projected(run, fact)
+        case Probed():
+            return unknowns.probed(run, fact)
+        case EvidenceChecked():
+            return unknowns.evidence_checked(run, fact)
         case CloseTurn():
             return turns.closed(run, fact)
+        case Close():
+            return waiting.closed_by_time(run, fact.at)
+        case Settle():
+            return unknowns.settled_by_probe(run, fact.call_id)
         case Suspend():
             return _leg_over(run, RunEvent.WAITS, fact.at)
         case GiveBack():
@@ -101,16 +111,16 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     worked = run.worked_ms
     if run.leg_started_at is not None:
         worked += max(0, fact.last_write_at - run.leg_started_at)
+    if fact.reopened:
+        run = _reopened(run)
+    run = replace(run, leg=fact.leg, worker=fact.worker, binding=fact.binding, reopened=fact.reopened, caretaker=fact.caretaker)
     if run.status.ended:
-        return replace(run, leg=fact.leg, worker=fact.worker, caretaker=fact.caretaker), NOTHING
+        return run, NOTHING
     run = replace(
         run,
         status=next_status(run.status, RunEvent.CLAIMED),
-        leg=fact.leg,
-        worker=fact.worker,
         leg_started_at=fact.at,
         worked_ms=worked,
-        caretaker=fact.caretaker,
         draining=False,
         hurried=False,
     )
@@ -123,13 +133,11 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     return run, said + model + calls
 
 
-def _mail_came(run: RunState, fact: MailCame) -> Applied:
-    mail = fact.mail
-    if mail.kind is MailKind.CANCEL and not run.status.ended and run.cancel is None:
-        reason = json.loads(mail.data).get("reason")
-        return replace(run, cancel=Cancel(at=mail.received_at, reason=reason)), NOTHING
-    warning = frames.warning("input_ignored", f"An input ({mail.kind}) had no use any more.")
-    return run, Emitted(frames=(warning,), ignored=(mail.seq,))
+def _reopened(run: RunState) -> RunState:
+    """A run that failed for a cause that may pass goes on where it was (R10, R30): the failed call keeps its step."""
+    if run.ended is None or run.ended.failure is None or not run.ended.failure.transient:
+        raise InvariantViolated("Only a run whose failure may pass is tried again.")
+    return replace(run, status=next_status(run.status, RunEvent.RETRIED), ended=None, ended_at=None, model_failures=0, model_retry_at=None)
 
 
 def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
@@ -143,18 +151,18 @@ def _end(run: RunState, fact: End) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run ended with something under way.")
     ending = fact.ending
-    said = NOTHING
+    run, said = unknowns.claims_taken(run)
     states = call_states(run)
     if run.turn:
-        run, said = turns.cut_short(run, fact.at)
+        run, answered = turns.cut_short(run, fact.at)
+        said += answered
     if run.finish_reason:
         run, finished = turns.step_finished(run)
         said += finished
     if run.turn or ending.reason is StopReason.CANCELLED:
         ending = replace(ending, details={**ending.details, "calls": states})
-    run = replace(
-        _worked(run, fact.at), status=next_status(run.status, _ENDS[ending.status]), ended=ending, ended_at=fact.at, ending=None, turn=()
-    )
+    status = next_status(run.status, _ENDS[ending.status])
+    run = replace(_worked(run, fact.at), status=status, ended=ending, ended_at=fact.at, ending=None, turn=(), hold=None)
     last = (frames.finish(run.status.value, run.usage, run.text), frames.data_agent(control(run)))
     return run, said + Emitted(frames=last)
 

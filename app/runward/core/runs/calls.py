@@ -34,9 +34,16 @@ class Effect(StrEnum):
 
 
 class CallStage(StrEnum):
-    """Where a call stands on its way. `executing` is always durable before the tool is called (I-02)."""
+    """Where a call stands on its way. `executing` is always durable before the tool is called (I-02).
+
+    `gated` waits for a verdict. `cleared` has one, or is to run once more: it is looked at again before it is `ready` (R22). `waiting`
+    waits for somebody else's answer or for a time.
+    """
 
     PROPOSED = "proposed"
+    GATED = "gated"
+    CLEARED = "cleared"
+    WAITING = "waiting"
     READY = "ready"
     EXECUTING = "executing"
     EXECUTED = "executed"
@@ -48,6 +55,7 @@ class How(StrEnum):
     """How one attempt of a call ended, as the worker saw it."""
 
     RETURNED = "returned"
+    ASKS = "asks"
     TOOL_ERROR = "tool_error"
     BAD_RESULT = "bad_result"
     RAISED = "raised"
@@ -63,6 +71,7 @@ class Then(StrEnum):
     """What happens to the call next."""
 
     COMPLETE = "complete"
+    ASK = "ask"
     FAIL = "fail"
     FAIL_UNCERTAIN = "fail_uncertain"
     TRY_AGAIN = "try_again"
@@ -81,6 +90,7 @@ class After:
 
 AFTER: Final[Mapping[How, After]] = {
     How.RETURNED: After(Then.COMPLETE, Then.COMPLETE),
+    How.ASKS: After(Then.ASK, Then.ASK),
     How.TOOL_ERROR: After(Then.FAIL, Then.FAIL),
     How.BAD_RESULT: After(Then.FAIL, Then.FAIL),
     How.RAISED: After(Then.TRY_AGAIN, Then.FAIL_UNCERTAIN),
@@ -110,12 +120,26 @@ def backoff_ms(failures: int) -> int:
 
 
 OnUnknown = Literal["reconcile", "tell_model"]
+OnExpiry = Literal["deny", "stop"]
+
+
+class Awaits(StrEnum):
+    """What a call waits for that no tool of the service runs: a result from the caller's program, the user's answer, or a time."""
+
+    RESULT = "result"
+    ANSWER = "answer"
+    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTraits:
     """What the run has to know of a tool. Stored with each call when the model asks for it, so that what holds for a call never changes
-    with a new deployment (R17a)."""
+    with a new deployment (R17a).
+
+    `awaits` is set for tools that nobody runs here: then `expires_seconds` bounds the wait, and `output_schema` is what a result has to
+    fit. `probes`: the tool can ask the outside world what became of an unknown effect. `wants_evidence`: whoever settles one has to
+    prove it.
+    """
 
     name: str
     description: str
@@ -125,6 +149,63 @@ class ToolTraits:
     max_attempts: int = 3
     on_unknown: OnUnknown = "reconcile"
     projects: bool = False
+    awaits: Awaits | None = None
+    expires_seconds: float | None = None
+    output_schema: Mapping[str, Any] | None = None
+    probes: bool = False
+    wants_evidence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalTerms:
+    """How a call is to be approved, as its author says when the model asks for it (R18, R20). `schema` is that of its arguments."""
+
+    version: str
+    editable: bool
+    expires_seconds: float | None
+    on_expiry: OnExpiry
+    reason: str | None
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a person decided about a call, when and why (R23). `issued` are the arguments before they edited them."""
+
+    approved: bool
+    at: int
+    by: str | None = None
+    reason: str | None = None
+    issued: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A call's request for approval. `verdict` is None until somebody decides."""
+
+    id: str
+    version: str
+    requested_at: int
+    expires_at: int | None
+    on_expiry: OnExpiry
+    editable: bool
+    reason: str | None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """What a `waiting` call waits for. `question_id`, `question`, `choices` and `allows_free_text` go with an answer, `output_schema` with
+    a result. `due_at` is when a wait for a time is over, `expires_at` when nobody's answer counts any more."""
+
+    what: Awaits
+    due_at: int | None = None
+    expires_at: int | None = None
+    output_schema: Mapping[str, Any] | None = None
+    question_id: str = ""
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    allows_free_text: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +227,10 @@ class Call:
     - `offered`: the model was shown this tool when it asked.
     - `attempt` counts starts, `failures` the attempts that failed by themselves; `leg` is the leg that marked it `executing`. `ran`: the
       tool was called, or may have been.
-    - `raw`, `result` and `checkpoint` live on the receipt and are only carried along in memory.
+    - `gate` is its newest request for approval, `awaited` what it waits for. `answers` are the user's to what its tool asked, `asked` how
+      often it did.
+    - `settled` says how an unknown effect of it was settled, as JSON; `raw`, `result`, `checkpoint` and it live on the receipt and are only
+      carried along in memory.
 
     Times are store time in milliseconds.
     """
@@ -162,6 +246,12 @@ class Call:
     max_attempts: int = 3
     on_unknown: OnUnknown = "reconcile"
     projects: bool = False
+    probes: bool = False
+    wants_evidence: bool = False
+    gate: Gate | None = None
+    awaited: Awaited | None = None
+    answers: tuple[str, ...] = ()
+    asked: int = 0
     attempt: int = 0
     failures: int = 0
     not_before: int | None = None
@@ -173,6 +263,7 @@ class Call:
     raw: Any = None
     result: Result | None = None
     checkpoint: str | None = None
+    settled: Mapping[str, Any] | None = None
 
     @property
     def step(self) -> int:
@@ -185,32 +276,6 @@ class Call:
     @property
     def open(self) -> bool:
         return self.stage is not CallStage.ENDED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownEffect:
-    """A call that may or may not have happened, until somebody settles it (R13, R15). `told`: the model was told so and went on."""
-
-    tool_call_id: str
-    step: int
-    tool_name: str
-    effect: Effect
-    arguments: str
-    attempt: int
-    started_at: int
-    worker: str
-    told: bool
-
-
-# -- what the model reads ------------------------------------------------------------------------------------------------
-
-UNEXPECTED = "The tool failed unexpectedly."
-UNCERTAIN = "The tool failed unexpectedly. Its effect may have happened all the same: do not repeat this call unless the user asks for it."
-UNKNOWN_TO_MODEL = "The outcome of this call is unknown: it may or may not have happened. Do not repeat it unless the user asks for it."
-TIMED_OUT = "The tool did not answer in time."
-CANCELLED = "The call was cancelled."
-NOT_STARTED = "The call was not started."
-CUT_OFF = "The call was not started: the answer that asked for it was cut off."
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------

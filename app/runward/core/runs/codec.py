@@ -11,7 +11,7 @@ from runward.core.runs.calls import Call
 from runward.core.runs.state import RunState
 
 _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
-_OF_THE_LEG = {"leg", "worker", "caretaker", "draining", "hurried"}
+_OF_THE_LEG = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried"}
 
 
 def encode(run: RunState) -> str:
@@ -27,6 +27,6 @@ def decode(text: str) -> RunState:
 
 
 def _bare(call: Call) -> Call:
-    if call.raw is None and call.result is None and call.checkpoint is None:
+    if call.raw is None and call.result is None and call.checkpoint is None and call.settled is None:
         return call
-    return replace(call, raw=None, result=None, checkpoint=None)
+    return replace(call, raw=None, result=None, checkpoint=None, settled=None)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import CallStage
-from runward.core.runs.facts import CloseTurn, End, GiveBack, Mark, Move, Reserve, Suspend
+from runward.core.runs.dues import probe_is_due
+from runward.core.runs.facts import Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
 from runward.core.runs.state import Ending, RunState, StopReason
+from runward.core.runs.waiting import due_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Take the turn's proposed calls through stations 2 to 4. No effect: it may happen again."""
+    """Take the turn's proposed and cleared calls through stations 2 to 4. No effect: it may happen again."""
 
     step: int
 
@@ -51,7 +53,23 @@ class Project:
     call_id: str
 
 
-Activity = ChooseModel | CallModel | Screen | RunCall | Project
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask a call's tool what became of the effect of this attempt. No effect: it may happen again."""
+
+    call_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEvidence:
+    """Show a call's tool the evidence by which somebody wants to settle the effect of this attempt. No effect: it may happen again."""
+
+    call_id: str
+    attempt: int
+
+
+Activity = ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,9 @@ def decide(run: RunState, at: int) -> Decision:
     """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
     if run.status is not Status.RUNNING:
         return LegOver()
+    found = next((effect for effect in run.unknowns if effect.found is not None), None)
+    if found is not None:
+        return Settle(at=at, call_id=found.tool_call_id)
     ending = due_ending(run)
     if ending is not None:
         stop = in_flight(run)
@@ -84,6 +105,8 @@ def decide(run: RunState, at: int) -> Decision:
         return _model_call(run)
     if not run.step_open and run.step >= run.limits.max_steps:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
+    if run.hold is not None:
+        return Suspend(at=at)
     if run.draining or run.caretaker:
         return GiveBack(at=at)
     return Reserve(at=at)
@@ -107,16 +130,6 @@ def in_flight(run: RunState) -> tuple[Activity, ...]:
     return calls
 
 
-def next_due(run: RunState) -> int | None:
-    """The store time at which something becomes due by itself: the deadline, of the work or of the whole life (R35a)."""
-    dues = []
-    if run.limits.expires_seconds is not None:
-        dues.append(run.created_at + round(run.limits.expires_seconds * 1000))
-    if run.limits.timeout_seconds is not None and run.leg_started_at is not None:
-        dues.append(run.leg_started_at + round(run.limits.timeout_seconds * 1000) - run.worked_ms)
-    return min(dues) if dues else None
-
-
 def _model_call(run: RunState) -> Work:
     reservation = run.reservation
     assert reservation is not None
@@ -125,25 +138,39 @@ def _model_call(run: RunState) -> Work:
         return Work(stop=(call,))
     if run.model is None:
         return Work(start=(ChooseModel(),))
-    return Work(start=(call,))
+    return Work(start=(call, *_checks(run)))
 
 
 def _turn(run: RunState, at: int) -> Decision:
+    if due_by(run, at):
+        return Close(at=at)
     running = _running(run)
     if run.caretaker or run.hurried:
         return _leave_turn(run, at)
-    if any(call.stage is CallStage.PROPOSED for call in run.turn):
-        return Work(start=(Screen(run.step), *running))
-    room = run.limits.max_parallel_tools - len(running)
-    ready = [call.id for call in run.turn if call.stage is CallStage.READY][: max(0, room)]
-    if ready:
-        return Mark(at=at, call_ids=tuple(ready))
-    work = (*running, *(Project(call.id) for call in run.turn if call.stage is CallStage.EXECUTED))
+    if run.hold is None:
+        if any(call.stage in _TO_SCREEN for call in run.turn):
+            return Work(start=(Screen(run.step), *running))
+        room = run.limits.max_parallel_tools - len(running)
+        ready = [call.id for call in run.turn if call.stage is CallStage.READY][: max(0, room)]
+        if ready:
+            return Mark(at=at, call_ids=tuple(ready))
+    work = (*running, *_looking(run, at))
     if work:
         return Work(start=work)
     if all(not call.open for call in run.turn):
         return CloseTurn(at=at)
     return Suspend(at=at)
+
+
+def _looking(run: RunState, at: int) -> list[Activity]:
+    """What needs the agent's code and has no effect: showing results, checking evidence, asking probes. A run on hold asks none."""
+    shows = (Project(call.id) for call in run.turn if call.stage is CallStage.EXECUTED)
+    probes = (Probe(call.id, call.attempt) for call in run.turn if probe_is_due(run, call, at))
+    return [*shows, *_checks(run), *probes]
+
+
+def _checks(run: RunState) -> list[Activity]:
+    return [CheckEvidence(effect.tool_call_id, effect.attempt) for effect in run.unknowns if effect.claim is not None]
 
 
 def _leave_turn(run: RunState, at: int) -> Decision:
@@ -154,9 +181,13 @@ def _leave_turn(run: RunState, at: int) -> Decision:
         return Work(stop=repeatable)
     if executing:
         return Work(start=tuple(_running(run)))
-    if all(call.stage in (CallStage.ENDED, CallStage.UNKNOWN) for call in run.turn) and run.waiting_on:
+    if run.hold is not None or (run.waiting_on and not _looking(run, at) and all(call.stage in _AT_REST for call in run.turn)):
         return Suspend(at=at)
     return GiveBack(at=at)
+
+
+_TO_SCREEN = (CallStage.PROPOSED, CallStage.CLEARED)
+_AT_REST = (CallStage.ENDED, CallStage.UNKNOWN, CallStage.GATED, CallStage.WAITING)
 
 
 def _running(run: RunState) -> list[Activity]:

@@ -10,19 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from runward.core.kernel.mail import Mail
-from runward.core.runs.calls import How, Result, ToolTraits
+from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
 from runward.core.runs.state import Ending
+from runward.core.runs.unsettled import ProbeStatus
 from runward.core.usage import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegStarted:
     """A worker took the run. `recovered`: the leg before it did not give it back; `last_write_at` is when it last wrote. `exhausted`: that
-    happened too often by now (R40). `caretaker`: this worker lacks the agent's code and does only what needs none (R41)."""
+    happened too often by now (R40). `caretaker`: this worker lacks the agent's code and does only what needs none (R41). `reopened`: the
+    run had failed and somebody asked for another try (R10). `binding` is what code has to provide to drive it."""
 
     at: int
     leg: int
     worker: str
+    binding: str = ""
+    reopened: bool = False
     recovered: bool = False
     last_write_at: int = 0
     exhausted: bool = False
@@ -113,17 +117,19 @@ class ModelBrokenOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """What stations 2 to 4 say of one proposed call: its traits and canonical arguments, or the result that refuses it."""
+    """What stations 2 to 4 say of one call: its traits and canonical arguments, or the result that refuses it. `approval`: how a person is
+    to approve it first, None when nobody has to."""
 
     call_id: str
     traits: ToolTraits | None
     arguments: str
     refusal: Result | None
+    approval: ApprovalTerms | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """All proposed calls of the turn were looked at."""
+    """All proposed and cleared calls of the turn were looked at."""
 
     at: int
     screenings: tuple[Screening, ...]
@@ -131,7 +137,8 @@ class Screened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """An attempt of a call is over. `result` goes with RETURNED, TOOL_ERROR and BAD_RESULT; `raw` with RETURNED if a projection follows."""
+    """An attempt of a call is over. `result` goes with RETURNED, TOOL_ERROR and BAD_RESULT; `raw` with RETURNED if a projection follows;
+    `question` and `choices` with ASKS."""
 
     at: int
     call_id: str
@@ -139,6 +146,8 @@ class AttemptEnded:
     how: How
     result: Result | None = None
     raw: Any = None
+    question: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +167,29 @@ class Projected:
     at: int
     call_id: str
     result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A tool's probe answered about the unknown effect of an attempt. `result` and `raw` go with HAPPENED; `detail` is for people."""
+
+    at: int
+    call_id: str
+    attempt: int
+    status: ProbeStatus
+    detail: str = ""
+    result: Result | None = None
+    raw: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceChecked:
+    """A tool looked at the evidence of a settlement. `refusal` says why it does not hold, None when it does."""
+
+    at: int
+    call_id: str
+    attempt: int
+    refusal: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +228,21 @@ class CloseTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """Closes every wait whose time has come: requests, client calls and questions that nobody answered in time, and timers (R20, R26)."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Settles an unknown effect by what its probe found."""
+
+    at: int
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
     """Nothing can be done until somebody acts or a time comes."""
 
@@ -230,7 +277,9 @@ Happening = (
     | AttemptEnded
     | CheckpointSaved
     | Projected
+    | Probed
+    | EvidenceChecked
     | Broke
 )
-Move = Reserve | Mark | CloseTurn | Suspend | GiveBack | End
+Move = Reserve | Mark | CloseTurn | Close | Settle | Suspend | GiveBack | End
 Fact = Happening | Move

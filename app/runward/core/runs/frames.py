@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from runward.core.kernel.frames import Frame
-from runward.core.runs.calls import Call, Result
+from runward.core.runs.calls import Awaited, Call, Gate, Result
 from runward.core.runs.state import Phase
+from runward.core.times import rfc3339
 from runward.core.usage import Usage
 
 
@@ -52,7 +54,58 @@ def tool_call(call: Call, issued: Any, effect: str | None, requires_approval: bo
 
 
 def tool_state(call: Call, state: str) -> Frame:
-    return Frame(type="tool-state", fields={"tool_call_id": call.id, "tool_name": call.name, "state": state, "attempt": call.attempt})
+    return tool_state_of(call.id, call.name, state, call.attempt)
+
+
+def tool_state_of(call_id: str, tool_name: str, state: str, attempt: int) -> Frame:
+    """The same, also for a call of a turn that is over."""
+    return Frame(type="tool-state", fields={"tool_call_id": call_id, "tool_name": tool_name, "state": state, "attempt": attempt})
+
+
+def tool_approval_request(call: Call, gate: Gate) -> Frame:
+    """What is to be approved: the arguments that will run, not those the model issued (R18)."""
+    fields: dict[str, Any] = {
+        "approval_id": gate.id,
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "arguments": json.loads(call.arguments),
+    }
+    if gate.expires_at is not None:
+        fields["expires_at"] = rfc3339(gate.expires_at)
+    return Frame(type="tool-approval-request", fields=fields)
+
+
+def tool_approval_response(approval_id: str, approved: bool, reason: str | None) -> Frame:
+    fields: dict[str, Any] = {"approval_id": approval_id, "approved": approved}
+    if reason is not None:
+        fields["reason"] = reason
+    return Frame(type="tool-approval-response", fields=fields)
+
+
+def client_call(call: Call) -> Frame:
+    fields = {"tool_call_id": call.id, "tool_name": call.name, "arguments": json.loads(call.arguments)}
+    return Frame(type="client-call", fields=fields)
+
+
+def question(awaited: Awaited) -> Frame:
+    fields: dict[str, Any] = {
+        "question_id": awaited.question_id,
+        "question": awaited.question,
+        "choices": list(awaited.choices),
+        "allows_free_text": awaited.allows_free_text,
+    }
+    if awaited.expires_at is not None:
+        fields["expires_at"] = rfc3339(awaited.expires_at)
+    return Frame(type="question", fields=fields)
+
+
+def question_answered(question_id: str, answered: bool) -> Frame:
+    """What was answered is not shown: only that it was."""
+    return Frame(type="question-answered", fields={"question_id": question_id, "answered": answered})
+
+
+def timer_started(tool_call_id: str, due_at: int) -> Frame:
+    return Frame(type="timer-started", fields={"tool_call_id": tool_call_id, "due_at": rfc3339(due_at)})
 
 
 def tool_progress(tool_call_id: str, data: Any) -> Frame:

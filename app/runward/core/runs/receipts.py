@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.actor import FORMAT
 from runward.core.kernel.records import Receipt, Stage
 from runward.core.runs.calls import Call, CallStage, Result
+from runward.core.runs.sentences import UNKNOWN_TO_MODEL
 from runward.core.runs.state import RunState
+from runward.core.runs.unsettled import Settlement, UnknownEffect
 
 
 def receipt_of(call: Call, arguments: str) -> Receipt:
@@ -27,6 +29,9 @@ def receipt_of(call: Call, arguments: str) -> Receipt:
         "effect_certain": result.effect_certain if result else call.stage is not CallStage.UNKNOWN,
         "checkpoint": call.checkpoint,
         "files": list(result.files) if result and result.files else None,
+        "approval": _approval(call),
+        "answers": list(call.answers) or None,
+        "reconciled": dict(call.settled) if call.settled else None,
     }
     return Receipt(
         tool_call_id=call.id,
@@ -48,6 +53,32 @@ def receipt_of(call: Call, arguments: str) -> Receipt:
     )
 
 
+def settled_receipt(effect: UnknownEffect, settlement: Settlement, record: Mapping[str, Any]) -> Receipt:
+    """The receipt of a call whose effect was settled after the model had been told that nobody knows: what the model saw stays."""
+    result = settlement.result
+    is_error = result is not None and result.is_error
+    step, position = effect.tool_call_id.split(".")
+    detail = {"worker": effect.worker, "effect_certain": True, "reconciled": dict(record)}
+    return Receipt(
+        tool_call_id=effect.tool_call_id,
+        step=int(step),
+        position=int(position),
+        tool_name=effect.tool_name,
+        stage=Stage.FAILED if is_error else Stage.COMPLETED,
+        effect=effect.effect.value,
+        attempt=effect.attempt,
+        arguments=effect.arguments,
+        raw=None if result is None else to_text(result.output),
+        output=to_text(UNKNOWN_TO_MODEL),
+        is_error=is_error,
+        outcome="failed" if is_error else "reconciled",
+        started_at=effect.started_at,
+        ended_at=settlement.at,
+        detail=to_text(detail),
+        format=FORMAT,
+    )
+
+
 def with_results(run: RunState, receipts: Sequence[Receipt]) -> RunState:
     """The run with what its stored state leaves to the receipts: raw results, outcomes and checkpoints of the turn in hand."""
     by_id = {receipt.tool_call_id: receipt for receipt in receipts}
@@ -62,7 +93,7 @@ def to_text(value: Any) -> str:
 def _filled(call: Call, receipt: Receipt) -> Call:
     raw = None if receipt.raw is None else json.loads(receipt.raw)
     detail = json.loads(receipt.detail)
-    call = replace(call, raw=raw, checkpoint=detail.get("checkpoint"))
+    call = replace(call, raw=raw, checkpoint=detail.get("checkpoint"), settled=detail.get("reconciled"))
     if receipt.output is None:
         return call
     result = Result(
@@ -83,5 +114,16 @@ def _stage(call: Call) -> Stage:
             return Stage.FAILED if call.result is None or call.result.is_error else Stage.COMPLETED
         case CallStage.EXECUTING | CallStage.UNKNOWN:
             return Stage.EXECUTING
-        case CallStage.PROPOSED | CallStage.READY:
+        case _:
             return Stage.SUSPENDED
+
+
+def _approval(call: Call) -> dict[str, Any] | None:
+    """Who decided about the call, and what they were shown where they changed it (R21, R23)."""
+    verdict = call.gate.verdict if call.gate else None
+    if call.gate is None or verdict is None:
+        return None
+    record = {"approval_id": call.gate.id, "approved": verdict.approved, "at": verdict.at, "by": verdict.by, "reason": verdict.reason}
+    if verdict.issued is not None:
+        record["requested_arguments"] = json.loads(verdict.issued)
+    return {key: value for key, value in record.items() if value is not None}

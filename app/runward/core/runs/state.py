@@ -9,8 +9,9 @@ from typing import Any
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs.calls import Call, CallStage, UnknownEffect
+from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.limits import Limits
+from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.waits import NOTHING, Wait
 from runward.core.usage import Usage
 
@@ -34,6 +35,7 @@ class StopReason(StrEnum):
     REFUSAL = "refusal"
     CONTENT_FILTER = "content_filter"
     LENGTH = "length"
+    APPROVAL_EXPIRED = "approval_expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,15 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """An operator parked the run, until it is released (R39)."""
+
+    since: int
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """Where a run stands. Changed only by `apply`.
 
@@ -83,6 +94,7 @@ class RunState:
     - `turn` are the calls of the last answer until all have their result and the results are in the transcript; `finish_reason` and
       `step_usage` are that answer's, until its step is finished.
     - `unknowns` are the unsettled unknown effects, of this turn and of earlier ones.
+    - `hold` parks the run; `holds` and `releases` count those applied. `denied`: a call was denied, or nobody decided in time.
     - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
     - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
@@ -113,6 +125,10 @@ class RunState:
     finish_reason: str = ""
     step_usage: Usage = field(default_factory=Usage)
     unknowns: tuple[UnknownEffect, ...] = ()
+    denied: bool = False
+    hold: Hold | None = None
+    holds: int = 0
+    releases: int = 0
     ending: Ending | None = None
     cancel: Cancel | None = None
     out_of_time: bool = False
@@ -122,6 +138,8 @@ class RunState:
     leg_started_at: int | None = None
     leg: int = 0
     worker: str = ""
+    binding: str = ""
+    reopened: bool = False
     caretaker: bool = False
     draining: bool = False
     hurried: bool = False
@@ -129,12 +147,24 @@ class RunState:
     @property
     def waiting_on(self) -> Wait:
         """What stands between this run and its next model call, and no worker can do anything about."""
-        return Wait.UNKNOWN_EFFECTS if any(call.stage is CallStage.UNKNOWN for call in self.turn) else NOTHING
+        waits = NOTHING if self.hold is None else Wait.HOLD
+        for call in self.turn:
+            if call.stage is CallStage.GATED:
+                waits |= Wait.APPROVALS
+            elif call.stage is CallStage.UNKNOWN:
+                waits |= Wait.UNKNOWN_EFFECTS
+            elif call.stage is CallStage.WAITING and call.awaited is not None:
+                waits |= _WAITS[call.awaited.what]
+        return waits
 
     @property
     def model_call_open(self) -> bool:
         """Whether this leg may have a model call under way."""
         return self.reservation is not None and self.reservation.leg == self.leg
+
+    def unknown(self, call_id: str) -> UnknownEffect | None:
+        """The unsettled effect of this call, if it has one."""
+        return next((effect for effect in self.unknowns if effect.tool_call_id == call_id), None)
 
     def call(self, call_id: str) -> Call:
         """The call of the turn in hand with this id. Raises InvariantViolated when there is none."""
@@ -142,3 +172,6 @@ class RunState:
             if call.id == call_id:
                 return call
         raise InvariantViolated(f"There is no call {call_id} in the turn in hand.")
+
+
+_WAITS = {Awaits.RESULT: Wait.CLIENT_CALLS, Awaits.ANSWER: Wait.QUESTIONS, Awaits.TIME: Wait.TIMERS}

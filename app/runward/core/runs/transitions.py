@@ -25,12 +25,17 @@ class RunEvent(StrEnum):
     COMPLETED = "completed"
     STOPPED = "stopped"
     FAILED = "failed"
+    RETRIED = "retried"
 
 
 class CallEvent(StrEnum):
     """What changes a call's stage."""
 
     ADMITTED = "admitted"
+    APPROVAL_ASKED = "approval asked for"
+    CLEARED = "cleared by a person or a probe"
+    WAITS = "waits for others"
+    ANSWERED = "answered"
     REFUSED = "refused"
     MARKED = "marked"
     RETURNED_RAW = "returned, projection follows"
@@ -64,20 +69,38 @@ RUN: Final = (
     Row(Status.RUNNING, RunEvent.COMPLETED, Status.COMPLETED, "R9"),
     Row(Status.RUNNING, RunEvent.STOPPED, Status.STOPPED, "R10"),
     Row(Status.RUNNING, RunEvent.FAILED, Status.FAILED, "R9"),
+    Row(Status.FAILED, RunEvent.RETRIED, Status.QUEUED, "R10"),
 )
 
 CALL: Final = (
     Row(CallStage.PROPOSED, CallEvent.ADMITTED, CallStage.READY, "R17a"),
     Row(CallStage.PROPOSED, CallEvent.REFUSED, CallStage.ENDED, "R17"),
+    Row(CallStage.PROPOSED, CallEvent.APPROVAL_ASKED, CallStage.GATED, "R14"),
+    Row(CallStage.PROPOSED, CallEvent.WAITS, CallStage.WAITING, "R24"),
     Row(CallStage.PROPOSED, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
+    Row(CallStage.GATED, CallEvent.CLEARED, CallStage.CLEARED, "R19"),
+    Row(CallStage.GATED, CallEvent.REFUSED, CallStage.ENDED, "R20"),
+    Row(CallStage.GATED, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
+    Row(CallStage.CLEARED, CallEvent.ADMITTED, CallStage.READY, "R22"),
+    Row(CallStage.CLEARED, CallEvent.REFUSED, CallStage.ENDED, "R22"),
+    Row(CallStage.CLEARED, CallEvent.APPROVAL_ASKED, CallStage.GATED, "R22"),
+    Row(CallStage.CLEARED, CallEvent.WAITS, CallStage.WAITING, "R24"),
+    Row(CallStage.CLEARED, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
+    Row(CallStage.WAITING, CallEvent.ANSWERED, CallStage.READY, "R26"),
+    Row(CallStage.WAITING, CallEvent.OUTCOME, CallStage.ENDED, "R24"),
+    Row(CallStage.WAITING, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
     Row(CallStage.READY, CallEvent.MARKED, CallStage.EXECUTING, "R13"),
     Row(CallStage.READY, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
     Row(CallStage.EXECUTING, CallEvent.RETURNED_RAW, CallStage.EXECUTED, "R12"),
     Row(CallStage.EXECUTING, CallEvent.OUTCOME, CallStage.ENDED, "R12"),
     Row(CallStage.EXECUTING, CallEvent.TRY_AGAIN, CallStage.READY, "R16"),
+    Row(CallStage.EXECUTING, CallEvent.WAITS, CallStage.WAITING, "R26"),
     Row(CallStage.EXECUTING, CallEvent.BECAME_UNKNOWN, CallStage.UNKNOWN, "R13"),
     Row(CallStage.EXECUTED, CallEvent.PROJECTED, CallStage.ENDED, "R12"),
     Row(CallStage.EXECUTED, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
+    Row(CallStage.UNKNOWN, CallEvent.CLEARED, CallStage.CLEARED, "R15"),
+    Row(CallStage.UNKNOWN, CallEvent.RETURNED_RAW, CallStage.EXECUTED, "R15"),
+    Row(CallStage.UNKNOWN, CallEvent.OUTCOME, CallStage.ENDED, "R15"),
     Row(CallStage.UNKNOWN, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
 )
 

@@ -7,45 +7,32 @@ from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
 from runward.core.messages import FilePart, Message, ToolResultPart
-from runward.core.runs import frames
-from runward.core.runs.calls import (
-    CANCELLED,
-    CUT_OFF,
-    NOT_STARTED,
-    TIMED_OUT,
-    UNCERTAIN,
-    UNEXPECTED,
-    UNKNOWN_TO_MODEL,
-    Call,
-    CallStage,
-    How,
-    Result,
-    Then,
-    ToolTraits,
-    UnknownEffect,
-    after,
-    backoff_ms,
-    parse_arguments,
-)
+from runward.core.runs import approvals, frames, waiting
+from runward.core.runs.calls import ApprovalTerms, Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
+from runward.core.runs.endings import Applied, cancelled, ended, with_call, without_result
 from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
 from runward.core.runs.receipts import receipt_of
+from runward.core.runs.sentences import CUT_OFF, TIMED_OUT, UNCERTAIN, UNEXPECTED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
+from runward.core.runs.unknowns import became_unknown
 from runward.core.usage import Usage
-
-Applied = tuple[RunState, Emitted]
-
-FINISHED_UNSEEN = "The call finished, but the run ended before its result was shown."
 
 
 def screened(run: RunState, fact: Screened) -> Applied:
-    """Every proposed call is now ready or refused; all of them are announced, in the model's order."""
+    """Every proposed call is now ready, waiting or refused; all of them are announced, in the model's order. So is every call that was
+    cleared when they were looked at, without being announced again."""
     by_id = {screening.call_id: screening for screening in fact.screenings}
     said: Emitted = NOTHING
     for call in run.turn:
+        screening = by_id.get(call.id)
         if call.stage is CallStage.PROPOSED:
-            run, emitted = _screened(run, call, by_id.get(call.id), fact.at)
+            if screening is None:
+                raise InvariantViolated(f"Call {call.id} was not screened with its turn.")
+            said += _announced(call, screening)
+        if call.stage in (CallStage.PROPOSED, CallStage.CLEARED) and screening is not None:
+            run, emitted = _screened(run, call, screening, fact.at)
             said += emitted
     return run, said
 
@@ -55,39 +42,57 @@ def cut_off(run: RunState, at: int) -> Applied:
     said: Emitted = NOTHING
     for call in run.turn:
         refusal = Result(output=CUT_OFF, is_error=True, outcome="cancelled")
-        run, emitted = _ended(run, call, refusal, at, CallEvent.REFUSED)
+        run, emitted = ended(run, call, refusal, at, CallEvent.REFUSED)
         said += _announced(call) + emitted
     message = result_message(run, run.turn)
     return replace(run, turn=(), messages=message.seq), said + Emitted(messages=(message,))
 
 
-def _announced(call: Call, traits: ToolTraits | None = None) -> Emitted:
+def _announced(call: Call, screening: Screening | None = None) -> Emitted:
     """The call as the model issued it."""
     issued, _ = parse_arguments(call.arguments)
-    return Emitted(frames=(frames.tool_call(call, issued, traits.effect.value if traits else None, False),))
+    effect = screening.traits.effect.value if screening and screening.traits else None
+    gated = screening is not None and screening.approval is not None
+    return Emitted(frames=(frames.tool_call(call, issued, effect, gated),))
 
 
-def _screened(run: RunState, call: Call, screening: Screening | None, at: int) -> Applied:
-    if screening is None:
-        raise InvariantViolated(f"Call {call.id} was not screened with its turn.")
-    announced = _announced(call, screening.traits)
+def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Applied:
     traits, refusal = screening.traits, screening.refusal
     if traits is not None:
-        call = replace(
-            call,
-            effect=traits.effect,
-            timeout_seconds=traits.timeout_seconds,
-            max_attempts=traits.max_attempts,
-            on_unknown=traits.on_unknown,
-            projects=traits.projects,
-        )
+        call = _with_traits(call, traits)
     if refusal is not None:
-        run, ended = _ended(run, call, refusal, at, CallEvent.REFUSED)
-        return run, announced + ended
+        return ended(run, call, refusal, at, CallEvent.REFUSED)
     if traits is None:
         raise InvariantViolated(f"Call {call.id} was admitted without a tool.")
-    call = replace(call, stage=next_stage(call.stage, CallEvent.ADMITTED), arguments=screening.arguments)
-    return _with(run, call), announced
+    call = replace(call, arguments=screening.arguments)
+    terms = screening.approval
+    if terms is not None and _to_be_asked(call, terms):
+        return approvals.asked(run, call, traits, terms, at)
+    if traits.awaits is not None:
+        return waiting.begun(run, call, traits, at)
+    return with_call(run, replace(call, stage=next_stage(call.stage, CallEvent.ADMITTED))), NOTHING
+
+
+def _to_be_asked(call: Call, terms: ApprovalTerms) -> bool:
+    """Whether a call needs approval was decided when the model asked for it (I-32); one that was approved is asked for again only under
+    another version of the approval (R22)."""
+    return call.stage is CallStage.PROPOSED or (call.gate is not None and call.gate.version != terms.version)
+
+
+def _with_traits(call: Call, traits: ToolTraits) -> Call:
+    """What holds for the call from now on, whatever is deployed later (R17a): a call that is looked at again keeps what it has."""
+    if call.stage is not CallStage.PROPOSED:
+        return call
+    return replace(
+        call,
+        effect=traits.effect,
+        timeout_seconds=traits.timeout_seconds,
+        max_attempts=traits.max_attempts,
+        on_unknown=traits.on_unknown,
+        projects=traits.projects,
+        probes=traits.probes,
+        wants_evidence=traits.wants_evidence,
+    )
 
 
 def marked(run: RunState, fact: Mark) -> Applied:
@@ -103,7 +108,7 @@ def marked(run: RunState, fact: Mark) -> Applied:
             worker=run.worker,
             started_at=fact.at,
         )
-        run = _with(run, call)
+        run = with_call(run, call)
         said += Emitted(frames=(frames.tool_state(call, "executing"),), receipts=(receipt_of(call, call.arguments),))
     return run, said
 
@@ -116,22 +121,24 @@ def attempt_ended(run: RunState, fact: AttemptEnded) -> Applied:
     match after(call.effect, fact.how):
         case Then.COMPLETE if call.projects:
             call = replace(call, stage=next_stage(call.stage, CallEvent.RETURNED_RAW), raw=fact.raw, ran=True)
-            return _with(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
+            return with_call(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
         case Then.COMPLETE | Then.FAIL:
-            return _ended(run, replace(call, ran=True), _given(fact), fact.at)
+            return ended(run, replace(call, ran=True), _given(fact), fact.at)
         case Then.FAIL_UNCERTAIN:
             result = Result(output=UNCERTAIN, is_error=True, outcome="failed", effect_certain=False)
-            return _ended(run, replace(call, ran=True), result, fact.at)
+            return ended(run, replace(call, ran=True), result, fact.at)
         case Then.CANCEL:
             call = replace(call, ran=True)
-            return _ended(run, call, _cancelled(call), fact.at)
+            return ended(run, call, cancelled(call), fact.at)
+        case Then.ASK:
+            return waiting.asks(run, replace(call, ran=True), fact.question, fact.choices)
         case Then.TRY_AGAIN:
             return _try_again(run, call, fact)
         case Then.START_OVER:
             ran = call.ran or fact.how is not How.NOT_STARTED
-            return _with(run, replace(call, stage=next_stage(call.stage, CallEvent.TRY_AGAIN), ran=ran, not_before=None)), NOTHING
+            return with_call(run, replace(call, stage=next_stage(call.stage, CallEvent.TRY_AGAIN), ran=ran, not_before=None)), NOTHING
         case Then.UNKNOWN:
-            return _unknown(run, call, fact.at)
+            return became_unknown(run, call, fact.at)
 
 
 def lost(run: RunState, at: int) -> Applied:
@@ -150,13 +157,16 @@ def checkpoint_saved(run: RunState, fact: CheckpointSaved) -> Applied:
     if call is None or call.stage is not CallStage.EXECUTING or call.attempt != fact.attempt:
         return run, NOTHING
     call = replace(call, checkpoint=fact.text)
-    return _with(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
+    return with_call(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
 
 
 def projected(run: RunState, fact: Projected) -> Applied:
     """The model's view of an executed call is known."""
     call = run.call(fact.call_id)
-    return _ended(run, call, fact.result, fact.at, CallEvent.PROJECTED)
+    result = fact.result
+    if call.settled is not None and not result.is_error:
+        result = replace(result, outcome="reconciled")
+    return ended(run, call, result, fact.at, CallEvent.PROJECTED)
 
 
 def closed(run: RunState, fact: CloseTurn) -> Applied:
@@ -175,8 +185,10 @@ def cut_short(run: RunState, at: int) -> Applied:
     for call in run.turn:
         if call.stage is CallStage.PROPOSED:
             said += _announced(call)
+        if call.stage is CallStage.GATED and call.gate is not None:
+            said += approvals.withdrawn(call.gate, at)
         if call.open:
-            run, emitted = _ended(run, call, _without_result(call), at, CallEvent.RUN_ENDED)
+            run, emitted = ended(run, call, without_result(call), at, CallEvent.RUN_ENDED)
             said += emitted
     message = result_message(run, run.turn)
     return replace(run, messages=message.seq), said + Emitted(messages=(message,))
@@ -209,7 +221,7 @@ def _try_again(run: RunState, call: Call, fact: AttemptEnded) -> Applied:
     call = replace(call, ran=True, failures=failures)
     if failures < call.max_attempts:
         stage = next_stage(call.stage, CallEvent.TRY_AGAIN)
-        return _with(run, replace(call, stage=stage, not_before=fact.at + backoff_ms(failures))), NOTHING
+        return with_call(run, replace(call, stage=stage, not_before=fact.at + backoff_ms(failures))), NOTHING
     timed_out = fact.how is How.TIMED_OUT
     result = Result(
         output=TIMED_OUT if timed_out else UNEXPECTED,
@@ -217,64 +229,10 @@ def _try_again(run: RunState, call: Call, fact: AttemptEnded) -> Applied:
         outcome="timed_out" if timed_out else "failed",
         effect_certain=not call.effect.writes,
     )
-    return _ended(run, call, result, fact.at)
-
-
-def _unknown(run: RunState, call: Call, at: int) -> Applied:
-    told = call.on_unknown == "tell_model"
-    effect = UnknownEffect(
-        tool_call_id=call.id,
-        step=call.step,
-        tool_name=call.name,
-        effect=call.effect,
-        arguments=call.arguments,
-        attempt=call.attempt,
-        started_at=call.started_at or at,
-        worker=call.worker or "",
-        told=told,
-    )
-    run = replace(run, unknowns=(*run.unknowns, effect))
-    call = replace(call, ran=True)
-    state = Emitted(frames=(frames.tool_state(call, "unknown"),))
-    if told:
-        result = Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
-        run, ended = _ended(run, call, result, at)
-        return run, state + ended
-    call = replace(call, stage=next_stage(call.stage, CallEvent.BECAME_UNKNOWN))
-    return _with(run, call), state + Emitted(receipts=(receipt_of(call, call.arguments),))
-
-
-def _ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent = CallEvent.OUTCOME) -> Applied:
-    arguments = call.arguments
-    call = replace(call, stage=next_stage(call.stage, event), result=result, arguments="", ended_at=at, not_before=None)
-    said = Emitted(frames=(frames.tool_output(call, result),), receipts=(receipt_of(call, arguments),))
-    if call.attempt and result.outcome != "unknown":
-        state = "cancelled" if result.outcome == "cancelled" else "failed" if result.is_error else "completed"
-        said = Emitted(frames=(frames.tool_state(call, state),)) + said
-    return _with(run, call), said
-
-
-def _without_result(call: Call) -> Result:
-    match call.stage:
-        case CallStage.EXECUTED:
-            return Result(output=FINISHED_UNSEEN)
-        case CallStage.UNKNOWN:
-            return Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
-        case _:
-            return _cancelled(call)
-
-
-def _cancelled(call: Call) -> Result:
-    """The run ends before the call did. What an attempt of a write has done by then nobody knows, though it may be repeated (R38)."""
-    certain = not (call.ran and call.effect.writes)
-    return Result(output=CANCELLED if call.ran else NOT_STARTED, is_error=True, outcome="cancelled", effect_certain=certain)
+    return ended(run, call, result, fact.at)
 
 
 def _given(fact: AttemptEnded) -> Result:
     if fact.result is None:
         raise InvariantViolated(f"Call {fact.call_id} ended {fact.how} without a result.")
     return fact.result
-
-
-def _with(run: RunState, call: Call) -> RunState:
-    return replace(run, turn=tuple(call if other.id == call.id else other for other in run.turn))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from typing import Any
 
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
-from runward.core.runs.calls import Call, CallStage, UnknownEffect
+from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
+from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.frames import usage_fields
-from runward.core.runs.state import Ending, RunState
+from runward.core.runs.state import Ending, Hold, RunState
+from runward.core.runs.unsettled import Probing, UnknownEffect
 from runward.core.times import optional_rfc3339, rfc3339
 
 _FAILED_OUTCOMES = (Status.STOPPED, Status.FAILED)
@@ -28,9 +31,11 @@ def control(run: RunState) -> dict[str, Any]:
     return data
 
 
-def view(row: Envelope, run: RunState) -> dict[str, Any]:
-    """The run view. `row` says where the run stands, also while its state is in a worker's hands."""
+def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
+    """The run view. `row` says where the run stands, also while its state is in a worker's hands. What `arrived` in the inbox, by key, and
+    is not applied yet is not pending any more."""
     shown = row.status
+    ended = run.ended if shown.ended else None
     return {
         "run_id": row.public_id,
         "agent": row.agent,
@@ -51,10 +56,10 @@ def view(row: Envelope, run: RunState) -> dict[str, Any]:
         "failovers": [],
         "text": run.text,
         "output": None,
-        "stop": _stop(run.ended),
-        "error": _error(run.ended),
-        "pending": pending(run),
-        "task_outcome": row.task_outcome,
+        "stop": _stop(ended),
+        "error": _error(ended),
+        "pending": pending(run, arrived),
+        "task_outcome": row.task_outcome if shown.ended or not run.status.ended else "in_progress",
         "usage": usage_fields(run.usage),
         "parent_run_id": None,
         "metadata": json.loads(row.metadata),
@@ -62,19 +67,30 @@ def view(row: Envelope, run: RunState) -> dict[str, Any]:
     }
 
 
-def pending(run: RunState) -> dict[str, Any]:
-    """What the run waits for, or has left unsettled, item by item."""
+def pending(run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
+    """What the run waits for, or has left unsettled, item by item, without what has `arrived` for it by key."""
+    gated = [(call, call.gate) for call in run.turn if call.stage is CallStage.GATED and call.gate is not None]
+    waiting = [(call, call.awaited) for call in run.turn if call.stage is CallStage.WAITING and call.awaited is not None]
+    results = [call for call, awaited in waiting if awaited.what is Awaits.RESULT]
+    questions = [(call, awaited) for call, awaited in waiting if awaited.what is Awaits.ANSWER]
+    timers = [(call, awaited) for call, awaited in waiting if awaited.what is Awaits.TIME]
+    unknowns = [effect for effect in run.unknowns if effect.claim is None]
     return {
-        "approvals": [],
-        "client_calls": [],
-        "questions": [],
-        "timers": [],
+        "approvals": [_approval(call, gate) for call, gate in gated if approval_key(gate.id) not in arrived],
+        "client_calls": [_client_call(call) for call in results if client_key(call.id) not in arrived],
+        "questions": [_question(call, awaited) for call, awaited in questions if question_key(awaited.question_id) not in arrived],
+        "timers": [{**_item(call), "due_at": optional_rfc3339(awaited.due_at)} for call, awaited in timers],
         "tasks": [],
         "children": [],
-        "unknown_effects": [_unknown(run, effect) for effect in run.unknowns],
+        "unknown_effects": [_unknown(run, effect) for effect in unknowns if key_of(effect) not in arrived],
         "budget": None,
-        "hold": None,
+        "hold": None if run.hold is None else _hold(run.hold),
     }
+
+
+def key_of(effect: UnknownEffect) -> str:
+    """The key of the mail that settles this effect."""
+    return unknown_key(effect.tool_call_id, effect.attempt, effect.refused)
 
 
 def task_outcome(run: RunState) -> str:
@@ -83,7 +99,9 @@ def task_outcome(run: RunState) -> str:
         return "needs_reconciliation" if run.unknowns else "in_progress"
     if run.unknowns:
         return "needs_reconciliation"
-    return "failed" if run.status in _FAILED_OUTCOMES else "resolved"
+    if run.status in _FAILED_OUTCOMES:
+        return "failed"
+    return "denied" if run.denied else "resolved"
 
 
 def call_states(run: RunState) -> list[dict[str, str]]:
@@ -97,7 +115,47 @@ def _known(call: Call) -> str:
         return "unknown"
     if call.stage is CallStage.EXECUTED or (call.stage is CallStage.ENDED and call.ran and outcome != "cancelled"):
         return "finished"
-    return "cancelled" if call.ran else "not_started"
+    return "cancelled" if call.ran or call.stage is CallStage.WAITING else "not_started"
+
+
+def _item(call: Call) -> dict[str, Any]:
+    return {"tool_call_id": call.id, "step": call.step, "tool_name": call.name, "arguments": json.loads(call.arguments)}
+
+
+def _approval(call: Call, gate: Gate) -> dict[str, Any]:
+    return {
+        **_item(call),
+        "approval_id": gate.id,
+        "effect": call.effect.value,
+        "editable": gate.editable,
+        "request_reason": gate.reason,
+        "created_at": rfc3339(gate.requested_at),
+        "expires_at": optional_rfc3339(gate.expires_at),
+        "on_expiry": gate.on_expiry,
+    }
+
+
+def _client_call(call: Call) -> dict[str, Any]:
+    return {**_item(call), "expires_at": optional_rfc3339(call.awaited.expires_at if call.awaited else None)}
+
+
+def _question(call: Call, awaited: Awaited) -> dict[str, Any]:
+    return {
+        **_item(call),
+        "question_id": awaited.question_id,
+        "question": awaited.question,
+        "choices": list(awaited.choices),
+        "allows_free_text": awaited.allows_free_text,
+        "expires_at": optional_rfc3339(awaited.expires_at),
+    }
+
+
+def _hold(hold: Hold) -> dict[str, Any]:
+    return {"since": rfc3339(hold.since), "by": hold.by, "reason": hold.reason}
+
+
+def _probe(probing: Probing) -> dict[str, Any]:
+    return {"status": probing.status.value, "detail": probing.detail, "checked_at": rfc3339(probing.checked_at)}
 
 
 def _unknown(run: RunState, effect: UnknownEffect) -> dict[str, Any]:
@@ -111,7 +169,9 @@ def _unknown(run: RunState, effect: UnknownEffect) -> dict[str, Any]:
         "attempt": effect.attempt,
         "started_at": rfc3339(effect.started_at),
         "worker": effect.worker,
-        "evidence_required": False,
+        "evidence_required": effect.wants_evidence,
+        "evidence_refused": effect.refusal,
+        "probe": None if effect.probing is None else _probe(effect.probing),
     }
 
 
