@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import typer
-from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from runward.cli import app
@@ -39,14 +38,13 @@ def allowed(name: str, field: FieldInfo) -> str:
     words = [word for kind in (field.annotation, *get_args(field.annotation)) for word in literals(kind)]
     if words:
         return ", ".join(words)
-    bounds = {type(bound): bound for bound in field.metadata}
-    least, above, most = (next((getattr(bound, of) for kind, bound in bounds.items() if kind is type_), None) for type_, of in KINDS)
+    least, above, most = (next((getattr(bound, name) for bound in field.metadata if hasattr(bound, name)), None) for name in BOUNDS)
     if most is not None:
         return f"above {above}, to {most}" if above is not None else f"{least} to {most}"
     return f"from {least}" if least is not None else "" if above is None else f"above {above}"
 
 
-KINDS = ((Ge, "ge"), (Gt, "gt"), (Le, "le"))
+BOUNDS = ("ge", "gt", "le")
 
 
 def literals(kind: Any) -> tuple[str, ...]:
