@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 
 import httpx
-import pytest
 
 from tests.e2e import readme
 from tests.e2e.programs import Program, clean_environment, command
@@ -93,21 +92,3 @@ def test_scaling_out_works_as_the_readme_says(postgres_url: str, tmp_path: Path)
         assert run["scope"]["tenant"] == make_key[make_key.index("--tenant") + 1]
     finally:
         assert [program.stop() for program in programs] == [0, 0]
-
-
-@pytest.mark.parametrize("page", sorted([readme.README, *(ROOT / "docs").glob("*.md")]), ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """To files that are there, and to headings that they have."""
-    broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.+?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)):
-        name, _, anchor = target.partition("#")
-        file = page if not name else page.parent / name
-        if not file.exists() or (anchor and anchor not in anchors(file)):
-            broken.append(target)
-    assert broken == []
-
-
-def anchors(page: Path) -> set[str]:
-    """The headings of a page, as links name them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

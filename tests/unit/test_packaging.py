@@ -82,6 +82,12 @@ def test_everything_that_is_asked_for_is_imported() -> None:
     assert {canonicalize_name(Requirement(text).name) for text in DEPENDENCIES} - imported("app", "migrations", "tests") == set()
 
 
+def test_every_dependency_has_its_reason() -> None:
+    explained = set(re.findall(r"`([\w-]+)`", (ROOT / "docs" / "decisions.md").read_text()))
+    names = {Requirement(text).name for text in (*DEPENDENCIES, *DEVELOPMENT)}
+    assert names - explained == set(), "say in docs/decisions.md what it is for, and what came second"
+
+
 def test_a_wheel_has_the_package_its_types_and_its_migrations(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
