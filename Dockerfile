@@ -16,7 +16,7 @@ ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim AS build
 WORKDIR /src
-COPY requirements.lock pyproject.toml LICENSE ./
+COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/tools \
     && sed -n '/^uv==/,/# via/p' requirements.lock > uv.txt \
     && /opt/tools/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r uv.txt \

@@ -28,6 +28,7 @@ from tests.contract.builders import (
     release,
     running,
     stored,
+    to,
     uid_of,
     written,
 )
@@ -195,6 +196,13 @@ async def test_I_55_an_actor_closes_its_own_approvals_only(backend: Backend) -> 
 
 
 # -- children ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_child_is_not_there_for_the_letters_of_the_commit_that_creates_it(backend: Backend) -> None:
+    parent = await running(backend.store)
+    await written(backend.store, changes(parent, children=(new_actor(2, parent_uid=parent.uid),), mail_to=(to(2),)))
+    assert (await stored(backend.reads, uid_of(2))).mail_received == 0
+    assert list(await backend.reads.mail(uid_of(2), after=0, limit=None)) == []
 
 
 async def test_a_commit_creates_children(backend: Backend) -> None:

@@ -73,6 +73,22 @@ async def test_a_new_actor_comes_with_its_first_frames_and_messages(backend: Bac
     assert tuple(await backend.reads.messages(uid_of(1), after=0, limit=None)) == messages
 
 
+async def test_R42_a_key_is_remembered_without_creating_anything(backend: Backend) -> None:
+    """Scope, route and key make a key; what else the creation would meet does not matter."""
+    key = idempotency_key(scope=Scope(tenant="acme", user="u1"))
+    assert await backend.reads.remembered(key) is None
+    assert await backend.store.create(new_actor(1), key) == Created(uid=uid_of(1))
+    assert await backend.reads.remembered(key) == Replayed(uid=uid_of(1), public_id="run-1")
+    assert await backend.reads.remembered(replace(key, fingerprint="f2")) == KeyReused()
+    others = ({"scope": Scope(tenant="acme")}, {"scope": Scope(tenant="acme", namespace="u1")}, {"route": "POST /x"}, {"key": "K"})
+    assert [await backend.reads.remembered(replace(key, **other)) for other in others] == [None] * 4
+    (envelope,) = await claimed(backend.store, "b1")
+    await written(backend.store, release(envelope, Status.FAILED))
+    assert await backend.store.delete(uid_of(1))
+    assert await backend.reads.remembered(key) == CreatedIsGone(public_id="run-1")
+    assert await backend.reads.remembered(replace(key, fingerprint="f2")) == KeyReused()
+
+
 async def test_R42_the_same_key_and_body_is_the_same_actor(backend: Backend) -> None:
     key = idempotency_key()
     assert await backend.store.create(new_actor(1, frames=frames(1)), key) == Created(uid=uid_of(1))

@@ -56,8 +56,8 @@ class Series:
     async def next(self) -> tuple[str, Write]:
         """A write, with what to call it."""
         name = self._random.choices(
-            ["create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "disown", "delete", "renew"],
-            [4, 7, 14, 3, 8, 2, 1, 1, 1],
+            ["create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "owned", "disown", "delete", "renew"],
+            [4, 7, 14, 3, 8, 2, 1, 1, 1, 1],
         )[0]
         write: Write = await getattr(self, f"_{name}")()
         return name, write
@@ -161,9 +161,13 @@ class Series:
         uid = uid_of(self._number())
         return lambda store: store.ask_drain(uid)
 
+    async def _owned(self) -> Write:
+        return lambda store: store.owned("worker-1")
+
     async def _disown(self) -> Write:
-        driving = [uid_of(number) for number in self._some(ACTORS, 6)]
-        return lambda store: store.disown("worker-1", driving)
+        owned = await self._model.store.owned("worker-1")
+        legs = {uid: owned.get(uid, 1) - self._maybe(0.2) for uid in map(uid_of, self._some(ACTORS, 6))}
+        return lambda store: store.disown("worker-1", legs)
 
     async def _delete(self) -> Write:
         uid = uid_of(self._number())

@@ -1,4 +1,4 @@
-"""Renewals, drain, disown, delete, heads: who holds an actor, and how it is let go."""
+"""Renewals, drain, owned, disown, delete, heads: who holds an actor, and how it is let go."""
 
 from __future__ import annotations
 
@@ -187,7 +187,8 @@ async def test_R2a_a_claim_whose_answer_was_lost_is_given_back(backend: Backend)
     waiting = await released(backend, 4)
     assert await backend.store.ask_drain(lost.uid) == 1
     before = await backend.store.now()
-    assert list(await backend.store.disown("worker-1", [driven.uid, uid_of(9)])) == [lost.uid]
+    assert await backend.store.owned("worker-1") == {lost.uid: 1, driven.uid: 1}
+    assert list(await backend.store.disown("worker-1", {lost.uid: 1, uid_of(9): 1})) == [lost.uid]
     after = await stored(backend.reads, lost.uid)
     assert (after.status, after.revision, after.leg) == (Status.QUEUED, lost.revision + 1, lost.leg)
     assert (after.lease_owner, after.lease_until, after.drain_leg) == (None, None, None)
@@ -202,16 +203,39 @@ async def test_R2a_a_claim_whose_answer_was_lost_is_given_back(backend: Backend)
 async def test_R2a_everything_a_process_holds_may_be_given_back(backend: Backend) -> None:
     for number in (3, 1, 2):
         await running(backend.store, number)
-    assert sorted(await backend.store.disown("worker-1", [])) == [uid_of(1), uid_of(2), uid_of(3)]
-    assert list(await backend.store.disown("worker-1", [])) == []
-    assert list(await backend.store.disown("nobody", [])) == []
+    legs = await backend.store.owned("worker-1")
+    assert list(await backend.store.disown("nobody", legs)) == []
+    assert list(await backend.store.disown("worker-1", {})) == []
+    assert sorted(await backend.store.disown("worker-1", legs)) == [uid_of(1), uid_of(2), uid_of(3)]
+    assert list(await backend.store.disown("worker-1", legs)) == []
+    assert await backend.store.owned("worker-1") == {}
+
+
+async def test_R2a_a_lapsed_lease_that_nobody_took_is_still_its_owners(backend: Backend) -> None:
+    envelope = await running(backend.store)
+    await backend.age(envelope.uid, 100_000)
+    assert await backend.store.owned("worker-1") == {envelope.uid: 1}
+    assert list(await backend.store.disown("worker-1", {envelope.uid: 1})) == [envelope.uid]
+    assert (await stored(backend.reads, envelope.uid)).recoveries == 0
+
+
+async def test_R2a_what_was_taken_since_is_not_given_back_however_late(backend: Backend) -> None:
+    """The owner may have taken the same actor again while its word was under way, and drive it."""
+    first = await running(backend.store)
+    legs = await backend.store.owned("worker-1")
+    await written(backend.store, release(first, Status.QUEUED, ready_at=1))
+    (again,) = await claimed(backend.store, "b1")
+    before = await picture(backend, 1)
+    assert list(await backend.store.disown("worker-1", legs)) == []
+    assert await picture(backend, 1) == before
+    await written(backend.store, changes(again))
 
 
 async def test_R2a_an_actor_given_back_is_ready_now_whenever_it_was_to_be(backend: Backend) -> None:
     later = await backend.store.now() + 10**12
     await created(backend.store, ready_at=later, care_at=1)
     assert len(await claimed(backend.store)) == 1
-    assert list(await backend.store.disown("worker-1", [])) == [uid_of(1)]
+    assert list(await backend.store.disown("worker-1", {uid_of(1): 1})) == [uid_of(1)]
     after = await stored(backend.reads, uid_of(1))
     assert after.ready_at is not None and after.rank == after.ready_at
     assert [envelope.uid for envelope in await claimed(backend.store, "b1", owner="worker-2")] == [uid_of(1)]
@@ -222,7 +246,7 @@ async def test_R41_care_is_not_lost_with_a_claim_that_was_lost(backend: Backend)
     await released(backend, 2, Status.STOPPED, face={"care_at": 1})
     await backend.store.append_mail(append(1, "cancel", care=True))
     assert len(await claimed(backend.store)) == 2
-    assert sorted(await backend.store.disown("worker-1", [])) == [uid_of(1), uid_of(2)]
+    assert sorted(await backend.store.disown("worker-1", await backend.store.owned("worker-1"))) == [uid_of(1), uid_of(2)]
     assert (await stored(backend.reads, uid_of(2))).status is Status.STOPPED
     taken = await claimed(backend.store, owner="worker-2")
     assert [(envelope.uid, envelope.status) for envelope in taken] == [(uid_of(1), Status.RUNNING), (uid_of(2), Status.STOPPED)]

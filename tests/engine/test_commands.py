@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, RunwardError
 from runward.core.kernel.actor import Scope, Status
@@ -24,6 +25,12 @@ def caller(tenant: str, *permissions: Permission, user: str | None = None, **dif
     return Caller(
         name=f"key of {tenant}", scope=Scope(tenant=tenant, user=user), permissions=frozenset(permissions) or EVERYTHING, **differing
     )
+
+
+class Language(BaseModel):
+    """What a run of the agent has to bring."""
+
+    language: str
 
 
 ANN, BEN = caller("acme"), caller("bolt")
@@ -106,6 +113,35 @@ async def test_R42_the_key_is_looked_at_before_the_run_id() -> None:
         first = await made(rig, run_id="mine", key="k")
         again = await made(rig, run_id="mine", key="k")
         assert (again.replayed, again.row.uid) == (True, first.row.uid)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"agent": "nobody"}, "unknown_agent"),
+    ({"agent_version": "9"}, "unknown_agent"),
+    ({"context": {"language": 7}}, "invalid_context"),
+    ({"tool_context": {"nothing": {}}}, "unknown_tool"),
+]
+"""What may be wrong with a request by the time it is sent again: agents, their contexts and tools change."""
+
+
+@pytest.mark.parametrize(("wrong", "code"), WRONG, ids=lambda value: value if isinstance(value, str) else "-".join(value))
+async def test_R42_a_known_key_is_answered_whatever_else_is_wrong_with_the_request(wrong: dict[str, Any], code: str) -> None:
+    async with Rig(agent(DONE, context=Language), worker=False) as rig:
+        first = await made(rig, key="k", context={"language": "en"})
+        again = await made(rig, key="k", **{"context": {"language": "en"}, **wrong})
+        assert (again.replayed, again.row.uid) == (True, first.row.uid)
+        for key, expected in (("k", "idempotency_key_reused"), ("another", code), (None, code)):
+            with pytest.raises(Invalid) as refused:
+                await made(rig, key=key, fingerprint="another body", **{"context": {"language": "en"}, **wrong})
+            assert refused.value.code == expected
+
+
+async def test_R42_a_request_that_is_right_does_not_ask_for_its_key() -> None:
+    """The creation itself looks at the key: one write, and the read of what it made."""
+    async with idle() as rig:
+        await made(rig, key="k")
+        await made(rig, key="k")
+        assert "remembered" not in rig.faults.counts
 
 
 async def test_R42_run_ids_are_a_tenants_own() -> None:

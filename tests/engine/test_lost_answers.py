@@ -235,8 +235,8 @@ async def test_R2a_a_settling_without_an_answer_is_repeated_before_the_next_clai
         rig.faults.lose("disown", 2)
         uid = await rig.run()
         assert rig.row(uid).status is Status.COMPLETED
-        settling = [name for name in rig.faults.done if name in ("claim", "disown")]
-        assert settling[settling.index("disown") :][:4] == ["disown", "disown", "disown", "claim"]
+        settling = [name for name in rig.faults.done if name in ("claim", "owned", "disown")]
+        assert settling[settling.index("owned") :][:6] == ["owned", "disown", "owned", "disown", "owned", "claim"]
 
 
 async def test_R2a_a_run_whose_lease_was_lost_is_not_given_back_by_settling() -> None:
@@ -251,6 +251,7 @@ async def test_R2a_a_run_whose_lease_was_lost_is_not_given_back_by_settling() ->
         rig.faults.lose("claim", 1)
         await rig.begin()
         await rig.until(lambda: rig.faults.counts["disown"] == 1)
+        assert rig.faults.counts["owned"] == 1
         assert (rig.row(uid).status, rig.row(uid).leg) == (Status.RUNNING, 1)
         await rig.over(uid)
         assert (rig.row(uid).leg, rig.row(uid).recoveries) == (2, 1)

@@ -78,8 +78,7 @@ class Nemesis:
             self._world.loop.call_later(chance.choice((0.05, 1.0, TTL)), self._starts_anew, context=self._world.outside_context())
             return Fate(kind, there)
         drawn = chance.random()
-        late = 0.0 if name == "disown" else weather.late  # one that comes late would give back what was claimed since
-        for kind, odds in ((Kind.REFUSED, weather.unavailable), (Kind.LOST, weather.lost), (Kind.LATE, late)):
+        for kind, odds in ((Kind.REFUSED, weather.unavailable), (Kind.LOST, weather.lost), (Kind.LATE, weather.late)):
             if drawn < odds:
                 return Fate(kind, there, back, chance.choice((0.001, 0.1, 1.0, TTL)))
             drawn -= odds

@@ -122,7 +122,7 @@ async def test_R2a_a_claim_whose_answer_was_lost_is_given_back(proxied: Proxied)
     proxy.swallow_reply(to=b"worker-7")
     with pytest.raises(Unavailable):
         await stores.store.claim(claim_request("b1", owner="worker-7"))
-    assert list(await stores.store.disown("worker-7", [])) == [uid_of(1)]
+    assert list(await stores.store.disown("worker-7", await stores.store.owned("worker-7"))) == [uid_of(1)]
     claims = await stores.store.claim(claim_request("b1", owner="worker-7"))
     assert [taken.envelope.leg for taken in claims.taken] == [2]
 

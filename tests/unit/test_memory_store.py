@@ -20,6 +20,7 @@ from tests.contract.builders import (
     claim_request,
     face,
     frames,
+    idempotency_key,
     letter,
     message,
     new_actor,
@@ -99,7 +100,8 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: store.append_frames(envelope.uid, position_of(envelope), frames(1)),
         lambda: store.append_mail(append(1, "k1")),
         lambda: store.ask_drain(envelope.uid),
-        lambda: store.disown("worker-1", []),
+        lambda: store.owned("worker-1"),
+        lambda: store.disown("worker-1", {}),
         lambda: store.delete(envelope.uid),
         lambda: store.heads([envelope.uid]),
         lambda: renewals.renew("worker-1", [envelope.uid], 1),
@@ -111,6 +113,7 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: reads.receipts(envelope.uid),
         lambda: reads.mail(envelope.uid, after=0, limit=None),
         lambda: reads.mail_by_key(envelope.uid, ["k1"]),
+        lambda: reads.remembered(idempotency_key()),
         lambda: directory.key_by_hash("h"),
         lambda: directory.keys(None),
         lambda: directory.revoke_key("k"),
@@ -183,7 +186,7 @@ async def test_R3_a_process_that_is_paused_inside_a_write(store: MemoryStore, da
 
     paused = asyncio.ensure_future(MemoryStore(database, Scripted("commit", before=pause)).commit(changes(envelope, frames=frames(1))))
     await stopped.wait()
-    assert list(await store.disown("worker-1", [])) == [envelope.uid]
+    assert list(await store.disown("worker-1", {envelope.uid: 1})) == [envelope.uid]
     goes_on.set()
     assert isinstance(await paused, Stale)
     assert database.actors[envelope.uid].frames == []

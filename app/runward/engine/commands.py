@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Throttled
+from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Refused, Throttled
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
@@ -95,35 +95,27 @@ class Commands:
         self._seal = seal
 
     async def create_run(self, caller: Caller, new: NewRun, repeatable: Repeatable | None = None) -> RunCreated:
-        """Creates a run (R42). A key that is known is looked at before anything else that could be wrong with the request's run id."""
+        """Creates a run (R42). A key that is known is answered before anything else that could be wrong with the request: what was right
+        when the run was made, may be wrong by now."""
         caller.require(Permission.RUNS_WRITE)
-        scope = caller.scope.narrowed(user=new.user, namespace=new.namespace)
-        if scope is None:
-            raise NotPermitted("This key's scope does not include the scope asked for.")
-        listed = await self._catalog.find(new.agent, new.agent_version)
-        if listed is None:
-            version = "" if new.agent_version is None else f" in version {new.agent_version!r}"
-            raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
-        self._catalog.check_context(listed, new.context)
-        _check_tools(listed, new.tool_context or {})
         key = None
         if repeatable is not None:
             key = IdempotencyKey(scope=caller.scope, route="POST /runs", key=repeatable.key, fingerprint=repeatable.fingerprint)
-        actor = self._actor(new, scope, listed)
+        try:
+            actor = await self._checked(caller, new)
+        except Refused:
+            known = None if key is None else await self._services.reads.remembered(key)
+            if known is None:
+                raise
+            return await self._known(known)
         match await self._services.store.create(actor, key):
             case Created():
                 self._services.bus.publish((Hint(Topic.READY, actor.uid),))
                 return RunCreated(row=await self._got(actor.uid), replayed=False)
-            case Replayed(uid=uid):
-                return RunCreated(row=await self._got(uid), replayed=True)
-            case KeyReused():
-                message = "This Idempotency-Key was used for another request. Use a new key for a new request."
-                raise Invalid(message, code="idempotency_key_reused")
-            case CreatedIsGone(public_id=public_id):
-                message = f"The run {public_id!r} that this Idempotency-Key made was deleted. Use a new key for a new run."
-                raise Conflict(message, code="run_deleted")
             case PublicIdTaken():
                 raise Conflict(f"There is a run {new.run_id!r} already. Choose another run_id, or leave it out.", code="run_exists")
+            case known:
+                return await self._known(known)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str | None) -> CancelAnswer:
         """Accepts a cancel: it outranks whatever its holder is about to do, and survives it (R37). Idempotent."""
@@ -155,6 +147,31 @@ class Commands:
             raise Conflict("Only a run that has ended, and that nobody works on, can be deleted. Cancel it first.", code="run_not_ended")
 
     # -- parts -------------------------------------------------------------------------------------------------------------
+
+    async def _checked(self, caller: Caller, new: NewRun) -> NewActor:
+        """The actor that a request asks for, if nothing is wrong with it."""
+        scope = caller.scope.narrowed(user=new.user, namespace=new.namespace)
+        if scope is None:
+            raise NotPermitted("This key's scope does not include the scope asked for.")
+        listed = await self._catalog.find(new.agent, new.agent_version)
+        if listed is None:
+            version = "" if new.agent_version is None else f" in version {new.agent_version!r}"
+            raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
+        self._catalog.check_context(listed, new.context)
+        _check_tools(listed, new.tool_context or {})
+        return self._actor(new, scope, listed)
+
+    async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
+        """What a request is answered whose key is known."""
+        match known:
+            case Replayed(uid=uid):
+                return RunCreated(row=await self._got(uid), replayed=True)
+            case KeyReused():
+                message = "This Idempotency-Key was used for another request. Use a new key for a new request."
+                raise Invalid(message, code="idempotency_key_reused")
+            case CreatedIsGone(public_id=public_id):
+                message = f"The run {public_id!r} that this Idempotency-Key made was deleted. Use a new key for a new run."
+                raise Conflict(message, code="run_deleted")
 
     def _actor(self, new: NewRun, scope: Scope, listed: Listed) -> NewActor:
         uid = self._services.chance.uid()

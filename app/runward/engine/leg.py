@@ -110,6 +110,11 @@ class Leg:
         return self._row.uid
 
     @property
+    def number(self) -> int:
+        """Which of the run's legs it is: its lease's token."""
+        return self._row.leg
+
+    @property
     def run(self) -> RunState:
         """The run as it stands: part of `performer.Driver`."""
         return self._run

@@ -53,7 +53,7 @@ class Worker:
         self._on_stall = on_stall
         self._legs: dict[str, Leg] = {}
         self._tasks: dict[Leg, asyncio.Task[None]] = {}
-        self._abandoned: set[str] = set()
+        self._abandoned: dict[str, int] = {}
         self._driven: tuple[str, ...] = ()
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
@@ -178,7 +178,11 @@ class Worker:
 
     async def _settle(self) -> None:
         """A claim's answer was lost: whatever it took and nobody drives goes back (R2a)."""
-        await self._services.store.disown(self.owner, [*self._legs, *self._abandoned])
+        owned = await self._services.store.owned(self.owner)
+        driven = {uid: leg.number for uid, leg in self._legs.items()}
+        lost = {uid: leg for uid, leg in owned.items() if leg not in (driven.get(uid), self._abandoned.get(uid))}
+        if lost:
+            await self._services.store.disown(self.owner, lost)
         self._unsettled = False
 
     def _begin(self, claimed: Claimed, sent_at: float) -> None:
@@ -198,7 +202,7 @@ class Worker:
         if before is not None:  # it gave the run back, or lost it, and has not heard of that yet
             before.lose()
         self._legs[row.uid] = leg
-        self._abandoned.discard(row.uid)
+        self._abandoned.pop(row.uid, None)
         self._driven = tuple(self._legs)
         self._tails.driven_here(row.uid, True)
         self._tasks[leg] = asyncio.ensure_future(self._drive(leg))
@@ -231,7 +235,7 @@ class Worker:
     def _abandon(self, leg: Leg) -> None:
         """The leg did not give its run back: its lease, if it still has one, is left to run out."""
         if self._legs.get(leg.uid) is leg:
-            self._abandoned.add(leg.uid)
+            self._abandoned[leg.uid] = leg.number
 
     # -- news --------------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from runward.core.kernel.actor import Envelope, Scope, Status
+from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
@@ -98,4 +99,8 @@ class Reads(Protocol):
 
     async def mail_by_key(self, uid: str, keys: Sequence[str]) -> Mapping[str, Mail]:
         """The mail that has these keys, by key."""
+        ...
+
+    async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
+        """What `Store.create` would answer to this idempotency key, whatever else is wrong with the request (R42); None: unknown."""
         ...

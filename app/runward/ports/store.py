@@ -152,7 +152,7 @@ class Store(Protocol):
         `release` clears owner, expiry and `drain_leg`. Letters for others are numbered in the order given; a taken key, a recipient of
         another tenant and one that is gone, `completed` or `stopped` are dropped without a word; the others wake as an `Append` does.
         A letter for itself meets the status that the commit gives it. A closing's key that is already in the own mailbox is `MailArrived`.
-        Children that exist are left as they are.
+        Children that exist are left as they are; one that this commit creates is not there yet for its letters.
         """
         ...
 
@@ -170,9 +170,15 @@ class Store(Protocol):
         None, and nothing is stored (R39)."""
         ...
 
-    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        """Settles a claim whose answer was lost (R2a): gives back, at revision + 1, ready now with at most a rank of now, every actor
-        whose lease is `owner`'s and that is not in `driving`: `queued`, but an ended one keeps its status. Returns their uids."""
+    async def owned(self, owner: str) -> Mapping[str, int]:
+        """Every actor under a lease of `owner`, lapsed or not, and which leg of it that is: how a claim whose answer was lost is found out
+        (R2a)."""
+        ...
+
+    async def disown(self, owner: str, legs: Mapping[str, int]) -> Sequence[str]:
+        """Gives back, at revision + 1, ready now with at most a rank of now, those actors whose lease is `owner`'s for exactly the leg that
+        `legs` names: `queued`, but an ended one keeps its status. What was taken since stays, however late this comes. Returns their uids.
+        """
         ...
 
     async def delete(self, uid: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from runward.core.kernel.actor import FORMAT, Envelope, Status, rank_of
@@ -22,10 +22,15 @@ def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
     return Claims(taken=tuple(_taken(database, envelope, request, now) for envelope in chosen.values()), now=now)
 
 
-def disown(database: MemoryDatabase, owner: str, driving: Collection[str]) -> tuple[str, ...]:
+def owned(database: MemoryDatabase, owner: str) -> dict[str, int]:
+    """`Store.owned`."""
+    return {envelope.uid: envelope.leg for envelope in database.pending() if envelope.lease_owner == owner}
+
+
+def disown(database: MemoryDatabase, owner: str, legs: Mapping[str, int]) -> tuple[str, ...]:
     """`Store.disown`."""
     now = database.now()
-    lost = [envelope for envelope in database.pending() if envelope.lease_owner == owner and envelope.uid not in driving]
+    lost = [envelope for envelope in database.pending() if envelope.lease_owner == owner and legs.get(envelope.uid) == envelope.leg]
     for envelope in lost:
         given_back = replace(
             envelope,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from runward.core.kernel.actor import Envelope, Position, Scope
+from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt
@@ -94,6 +95,15 @@ class MemoryDatabase:
         envelope = self.actors.pop(uid).envelope
         del self.public_ids[envelope.scope.tenant, envelope.public_id]
         self._pending.pop(uid, None)
+
+    def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
+        """What an idempotency key says of a creation; None: it is not known."""
+        known = self.keys.get((key.scope, key.route, key.key))
+        if known is None:
+            return None
+        if known.fingerprint != key.fingerprint:
+            return KeyReused()
+        return Replayed(uid=known.uid, public_id=known.public_id) if known.uid in self.actors else CreatedIsGone(public_id=known.public_id)
 
     def pending(self) -> Iterator[Envelope]:
         """The actors that somebody holds, or will have to take some time."""

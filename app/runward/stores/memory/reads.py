@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from runward.core.kernel.actor import Envelope, Scope
+from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
@@ -58,6 +59,9 @@ class MemoryReads:
             return {key: rows.mail[rows.mail_seqs[key] - 1] for key in keys if key in rows.mail_seqs}
 
         return await self._of(uid, "mail_by_key", {}, work)
+
+    async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
+        return await self._database.turn(self._faults, "remembered", lambda: self._database.remembered(key))
 
     async def _of(self, uid: str, name: str, nothing: T, read: Callable[[Rows], T]) -> T:
         """What `read` makes of an actor's rows; `nothing` when there is no such actor."""

@@ -14,19 +14,16 @@ from runward.core.kernel.commit import (
     CommitAnswer,
     CreateAnswer,
     Created,
-    CreatedIsGone,
     IdempotencyKey,
-    KeyReused,
     NewActor,
     PublicIdTaken,
-    Replayed,
     Stale,
     Written,
 )
 from runward.core.kernel.frames import StoredFrame
 from runward.ports.store import Append, ClaimRequest, Head, Renewals
 from runward.stores.guards import check_new_actor, check_text
-from runward.stores.memory.claims import claim, disown
+from runward.stores.memory.claims import claim, disown, owned
 from runward.stores.memory.commits import add_actor, append_frames, commit
 from runward.stores.memory.database import Faults, MemoryDatabase, RememberedKey, head_of
 from runward.stores.memory.mailbox import append_mail
@@ -67,8 +64,11 @@ class MemoryStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await self._database.turn(self._faults, "ask_drain", lambda: _ask_drain(self._database, uid))
 
-    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        return await self._database.turn(self._faults, "disown", lambda: disown(self._database, owner, frozenset(driving)))
+    async def owned(self, owner: str) -> Mapping[str, int]:
+        return await self._database.turn(self._faults, "owned", lambda: owned(self._database, owner))
+
+    async def disown(self, owner: str, legs: Mapping[str, int]) -> Sequence[str]:
+        return await self._database.turn(self._faults, "disown", lambda: disown(self._database, owner, legs))
 
     async def delete(self, uid: str) -> bool:
         return await self._database.turn(self._faults, "delete", lambda: _delete(self._database, uid))
@@ -83,22 +83,16 @@ class MemoryStore:
 def _create(database: MemoryDatabase, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
     check_new_actor(new)
     check_text(key)
-    slot = None if key is None else (key.scope, key.route, key.key)
-    if key is not None and slot in database.keys:
-        known = database.keys[slot]
-        if known.fingerprint != key.fingerprint:
-            return KeyReused()
-        return (
-            Replayed(uid=known.uid, public_id=known.public_id) if known.uid in database.actors else CreatedIsGone(public_id=known.public_id)
-        )
+    if key is not None and (known := database.remembered(key)) is not None:
+        return known
     same_id = database.public_ids.get((new.scope.tenant, new.public_id))
     if same_id is not None:
         return Created(uid=new.uid) if same_id == new.uid else PublicIdTaken()
     if new.uid in database.actors:
         raise InvariantViolated("a uid is never used twice")
     add_actor(database, new, now=database.now())
-    if key is not None and slot is not None:
-        database.keys[slot] = RememberedKey(fingerprint=key.fingerprint, uid=new.uid, public_id=new.public_id)
+    if key is not None:
+        database.keys[key.scope, key.route, key.key] = RememberedKey(fingerprint=key.fingerprint, uid=new.uid, public_id=new.public_id)
     return Created(uid=new.uid)
 
 

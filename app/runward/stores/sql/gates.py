@@ -12,11 +12,15 @@ from runward.core.kernel.actor import MAX_UNAPPLIED_MAIL, Position, Status
 from runward.core.kernel.commit import (
     AppendAnswer,
     Changes,
+    CreatedIsGone,
     HasEnded,
+    IdempotencyKey,
     InboxFull,
+    KeyReused,
     KeyTaken,
     MailArrived,
     NotThere,
+    Replayed,
     RevisionMoved,
     Stale,
 )
@@ -72,6 +76,14 @@ def standing_of(row: Row) -> Standing:
 
 def stale(standing: Standing | None) -> Stale:
     return Stale(leg=None, position=None) if standing is None else Stale(leg=standing.leg, position=standing.position)
+
+
+def known_key(key: IdempotencyKey, row: Row) -> Replayed | KeyReused | CreatedIsGone:
+    """What a remembered key says of a creation. The row is of `queries.remembered`."""
+    fingerprint, uid, public_id, found = row
+    if fingerprint != key.fingerprint:
+        return KeyReused()
+    return CreatedIsGone(public_id=public_id) if found is None else Replayed(uid=uid, public_id=public_id)
 
 
 def commit_refusal(changes: Changes, standing: Standing | None, taken: Collection[Any]) -> Stale | MailArrived | None:

@@ -26,7 +26,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from runward.ports.reads import ActorQuery, Order
 from runward.stores.sql.rows import ENVELOPE, HEAD, MAIL, MESSAGE, RECEIPT
 from runward.stores.sql.statements import SQLITE, Statement, among, clock_expression, given
-from runward.stores.sql.tables import ID, actors, frames, mail, messages, receipts, service
+from runward.stores.sql.tables import ID, LEASED, actors, frames, idempotency_keys, mail, messages, receipts, service
 
 NO_LIMIT: Final = 2**31 - 1
 
@@ -59,6 +59,12 @@ def get(dialect: Dialect) -> Statement:
 @cache
 def heads(dialect: Dialect) -> Statement:
     return Statement(select(*HEAD).where(among(actors.c.uid, "uids", dialect)), dialect)
+
+
+@cache
+def owned(dialect: Dialect) -> Statement:
+    """Which leg of which actor an owner has the lease of."""
+    return Statement(select(actors.c.uid, actors.c.leg).where(LEASED, actors.c.lease_owner == given("owner", ID)), dialect)
 
 
 @cache
@@ -97,6 +103,14 @@ def receipts_after(dialect: Dialect, *, one_step: bool) -> Statement:
         found = found.where(receipts.c.step == given("step", Integer()))
     ordered = found.order_by(receipts.c.step, receipts.c.position, receipts.c.tool_call_id)
     return Statement(ordered.limit(given("limit", Integer())), dialect)
+
+
+@cache
+def remembered(dialect: Dialect) -> Statement:
+    """What an idempotency key made, and its uid once more while that exists."""
+    key = idempotency_keys.c
+    known = select(key.fingerprint, key.uid, key.public_id, actors.c.uid).outerjoin(actors, actors.c.uid == key.uid)
+    return Statement(known.where(*(key[name] == given(name, ID) for name in ("scope", "route", "key"))), dialect)
 
 
 # -- lists ---------------------------------------------------------------------------------------------------------------

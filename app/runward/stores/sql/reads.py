@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from runward.core.kernel.actor import Envelope, Scope
+from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
 from runward.ports.reads import ActorQuery
 from runward.stores.sql import queries
 from runward.stores.sql.database import Database
+from runward.stores.sql.gates import known_key
 from runward.stores.sql.journal import unpack
-from runward.stores.sql.rows import envelope_of, mail_of, message_of, receipt_of
+from runward.stores.sql.rows import envelope_of, key_values, mail_of, message_of, receipt_of
 from runward.stores.sql.statements import as_list
 
 
@@ -63,6 +65,10 @@ class SqlReads:
         values = {"uid": uid, "keys": as_list(keys, self._dialect)}
         rows = await self._database.read(queries.mail_by_key(self._dialect), values)
         return {mail.key: mail for mail in map(mail_of, rows)}
+
+    async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
+        rows = await self._database.read(queries.remembered(self._dialect), key_values(key))
+        return known_key(key, tuple(rows[0])) if rows else None
 
 
 def _number(limit: int | None) -> int:

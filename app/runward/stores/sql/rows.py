@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Envelope, Position, Scope, Status
-from runward.core.kernel.commit import Changes, NewActor
+from runward.core.kernel.commit import Changes, IdempotencyKey, NewActor
 from runward.core.kernel.mail import Letter, Mail, MailKind
 from runward.core.kernel.records import ApprovalClosing, MessageRow, Receipt, Stage
 from runward.ports.store import Head
@@ -267,6 +267,11 @@ def in_columns(rows: Sequence[Mapping[str, Any]], prefix: str, names: Iterable[s
     return {f"{prefix}_{name}": [row[name] for row in rows] for name in names}
 
 
-def scope_text(scope: Scope) -> str:
+def key_values(key: IdempotencyKey) -> Values:
+    """What an idempotency key is found by."""
+    return {"scope": _scope_text(key.scope), "route": key.route, "key": key.key}
+
+
+def _scope_text(scope: Scope) -> str:
     """A scope as one text that no other scope has."""
     return canonical_json([scope.tenant, scope.user, scope.namespace])

@@ -9,11 +9,13 @@ from sqlalchemy import literal_column, select
 from sqlalchemy.dialects import postgresql
 
 from runward.core.errors import InvariantViolated
-from runward.core.kernel.commit import CreateAnswer, Created, CreatedIsGone, IdempotencyKey, KeyReused, NewActor, PublicIdTaken, Replayed
+from runward.core.kernel.commit import CreateAnswer, Created, IdempotencyKey, NewActor, PublicIdTaken
 from runward.stores.guards import check_new_actor, check_text
+from runward.stores.sql import queries
+from runward.stores.sql.gates import known_key
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.parts import NEW_ACTOR, all_message_values, clock, frame_values, put_actors, put_rows
-from runward.stores.sql.rows import actor_values, scope_text
+from runward.stores.sql.rows import actor_values, key_values
 from runward.stores.sql.statements import POSTGRES, Statement, given
 from runward.stores.sql.tables import ID, actors, frames, idempotency_keys, messages
 
@@ -24,7 +26,7 @@ async def create(connections: Connections, new: NewActor, key: IdempotencyKey | 
     check_text(key)
     values = actor_values(new) | frame_values(new.frames) | all_message_values(new.messages)
     if key is not None:
-        values |= {"scope": scope_text(key.scope), "route": key.route, "key": key.key, "fingerprint": key.fingerprint}
+        values |= key_values(key) | {"fingerprint": key.fingerprint}
     statement = _create(keyed=key is not None, frames_too=bool(new.frames), messages_too=bool(new.messages))
     try:
         rows = await connections.fetch(statement, values)
@@ -34,12 +36,8 @@ async def create(connections: Connections, new: NewActor, key: IdempotencyKey | 
         return Created(uid=new.uid)
     if key is None:
         raise InvariantViolated("an actor without a key was neither created nor refused")
-    (known,) = await connections.fetch(_remembered(), values)
-    if known["fingerprint"] != key.fingerprint:
-        return KeyReused()
-    if known["found"] is None:
-        return CreatedIsGone(public_id=known["public_id"])
-    return Replayed(uid=known["uid"], public_id=known["public_id"])
+    (known,) = await connections.fetch(queries.remembered(POSTGRES), values)
+    return known_key(key, tuple(known))
 
 
 async def _not_unique(connections: Connections, new: NewActor) -> CreateAnswer:
@@ -69,14 +67,6 @@ def _create(*, keyed: bool, frames_too: bool, messages_too: bool) -> Statement:
     parts = [put_rows(frames, made, "frame")] if frames_too else []
     parts += [put_rows(messages, made, "message")] if messages_too else []
     return Statement(select(made.c.uid).add_cte(*parts), POSTGRES)
-
-
-@cache
-def _remembered() -> Statement:
-    key = idempotency_keys.c
-    found = actors.c.uid.label("found")
-    known = select(key.fingerprint, key.uid, key.public_id, found).outerjoin(actors, actors.c.uid == key.uid)
-    return Statement(known.where(*(key[name] == given(name, ID) for name in ("scope", "route", "key"))), POSTGRES)
 
 
 @cache

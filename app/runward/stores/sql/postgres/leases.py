@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, case, delete, func, null, select, true, update
+from sqlalchemy import BigInteger, Integer, and_, case, delete, func, null, select, true, update
 
 from runward.stores.sql.expressions import ONE, QUEUED, RUNNING, is_ended, rank_of
 from runward.stores.sql.postgres.connections import Connections
-from runward.stores.sql.postgres.parts import clock
+from runward.stores.sql.postgres.parts import clock, unnested
 from runward.stores.sql.rows import HEAD
 from runward.stores.sql.statements import POSTGRES, Statement, given, given_array
 from runward.stores.sql.tables import ID, actors, approvals, frames, mail, messages, receipts
@@ -22,9 +22,9 @@ async def ask_drain(connections: Connections, uid: str) -> int | None:
     return rows[0]["leg"] if rows else None
 
 
-async def disown(connections: Connections, owner: str, driving: Sequence[str]) -> list[str]:
+async def disown(connections: Connections, owner: str, legs: Mapping[str, int]) -> list[str]:
     """`Store.disown`."""
-    rows = await connections.fetch(_disown(), {"owner": owner, "driving": list(driving)})
+    rows = await connections.fetch(_disown(), {"owner": owner, "lost_uid": list(legs), "lost_leg": list(legs.values())})
     return sorted(row["uid"] for row in rows)
 
 
@@ -41,12 +41,13 @@ def _ask_drain() -> Statement:
 
 @cache
 def _disown() -> Statement:
-    clock_row = clock()
+    clock_row, legs = clock(), unnested("lost", {"uid": ID, "leg": Integer()})
     lost = (
         select(actors.c.uid)
-        .where(actors.c.lease_owner == given("owner", ID), actors.c.uid != func.all(given_array("driving", ID)))
+        .select_from(legs.join(actors, actors.c.uid == legs.c.uid))
+        .where(actors.c.lease_owner == given("owner", ID), actors.c.leg == legs.c.leg)
         .order_by(actors.c.uid)
-        .with_for_update(key_share=True)
+        .with_for_update(of=actors, key_share=True)
         .cte("lost")
         .prefix_with("MATERIALIZED")
     )

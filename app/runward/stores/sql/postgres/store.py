@@ -88,8 +88,11 @@ class PostgresStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await ask_drain(self._connections, uid)
 
-    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        return await disown(self._connections, owner, driving)
+    async def owned(self, owner: str) -> Mapping[str, int]:
+        return {row[0]: row[1] for row in await self._database.read(queries.owned(POSTGRES), {"owner": owner})}
+
+    async def disown(self, owner: str, legs: Mapping[str, int]) -> Sequence[str]:
+        return await disown(self._connections, owner, legs)
 
     async def delete(self, uid: str) -> bool:
         return await delete_actor(self._connections, uid)

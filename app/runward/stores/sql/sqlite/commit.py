@@ -76,12 +76,12 @@ def _written(session: Session, changes: Changes, stored: Standing) -> Written:
     session.many(_put_receipt(), [{"uid": uid, **receipt_values(receipt)} for receipt in changes.receipts])
     _put_approvals(session, changes, stored)
     close_approvals(session, uid, changes.approval_closings)
-    for child in changes.children:
-        if standing(session, child.uid) is None:
-            put_actor(session, child)
     for recipient, letters in groupby(letters_to_send(changes), key=lambda item: item.uid):
         number = _deliver(session, recipient, [item.letter for item in letters], tenant=stored.tenant)
         received = number if recipient == uid and number is not None else received
+    for child in changes.children:
+        if standing(session, child.uid) is None:
+            put_actor(session, child)
     return Written(mail_received=received, drain_leg=None if changes.release else stored.drain_leg)
 
 

@@ -8,8 +8,10 @@ from functools import cache
 from sqlalchemy import or_, select
 
 from runward.core.errors import InvariantViolated
-from runward.core.kernel.commit import CreateAnswer, Created, CreatedIsGone, IdempotencyKey, KeyReused, NewActor, PublicIdTaken, Replayed
-from runward.stores.sql.rows import Row, Values, scope_text
+from runward.core.kernel.commit import CreateAnswer, Created, IdempotencyKey, NewActor, PublicIdTaken
+from runward.stores.sql import queries
+from runward.stores.sql.gates import known_key
+from runward.stores.sql.rows import Row, key_values
 from runward.stores.sql.sqlite.connection import Session
 from runward.stores.sql.sqlite.parts import insert_into, put_actor
 from runward.stores.sql.statements import SQLITE, Statement, given
@@ -18,26 +20,16 @@ from runward.stores.sql.tables import ID, actors, idempotency_keys
 
 def create(session: Session, new: NewActor, key: IdempotencyKey | None) -> CreateAnswer:
     """`Store.create`."""
-    slot: Values = {}
-    if key is not None:
-        slot = {"scope": scope_text(key.scope), "route": key.route, "key": key.key}
-        known = session.row(_remembered(), slot)
-        if known is not None:
-            return _known(key, *known)
+    if key is not None and (known := session.row(queries.remembered(SQLITE), key_values(key))) is not None:
+        return known_key(key, known)
     same = session.rows(_same(), {"uid": new.uid, "tenant": new.scope.tenant, "public_id": new.public_id})
     if same:
         return _not_unique(new, same)
     put_actor(session, new)
     if key is not None:
         made = {"uid": new.uid, "public_id": new.public_id, "fingerprint": key.fingerprint, "created_at": session.now}
-        session.rows(insert_into(idempotency_keys), slot | made)
+        session.rows(insert_into(idempotency_keys), key_values(key) | made)
     return Created(uid=new.uid)
-
-
-def _known(key: IdempotencyKey, fingerprint: str, uid: str, public_id: str, found: str | None) -> CreateAnswer:
-    if fingerprint != key.fingerprint:
-        return KeyReused()
-    return CreatedIsGone(public_id=public_id) if found is None else Replayed(uid=uid, public_id=public_id)
 
 
 def _not_unique(new: NewActor, same: Sequence[Row]) -> CreateAnswer:
@@ -46,13 +38,6 @@ def _not_unique(new: NewActor, same: Sequence[Row]) -> CreateAnswer:
         if (tenant, public_id) == (new.scope.tenant, new.public_id):
             return Created(uid=new.uid) if uid == new.uid else PublicIdTaken()
     raise InvariantViolated("a uid is never used twice")
-
-
-@cache
-def _remembered() -> Statement:
-    key = idempotency_keys.c
-    known = select(key.fingerprint, key.uid, key.public_id, actors.c.uid).outerjoin(actors, actors.c.uid == key.uid)
-    return Statement(known.where(*(key[name] == given(name, ID) for name in ("scope", "route", "key"))), SQLITE)
 
 
 @cache

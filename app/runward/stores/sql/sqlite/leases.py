@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -58,10 +58,10 @@ def ask_drain(session: Session, uid: str) -> int | None:
     return None if row is None else row[0]
 
 
-def disown(session: Session, owner: str, driving: Sequence[str]) -> list[str]:
+def disown(session: Session, owner: str, legs: Mapping[str, int]) -> list[str]:
     """`Store.disown`."""
-    values = {"owner": owner, "driving": as_list(driving, SQLITE), "now": session.now}
-    return sorted(row[0] for row in session.rows(_disown(), values))
+    values = {"owner": owner, "now": session.now}
+    return sorted(uid for uid, leg in legs.items() if session.row(_disown(), values | {"uid": uid, "leg": leg}) is not None)
 
 
 def delete_actor(session: Session, uid: str) -> bool:
@@ -150,7 +150,7 @@ def _disown() -> Statement:
         "ready_at": case((ended, null()), else_=NOW),
         "rank": case((ended, actors.c.rank), else_=func.min(actors.c.rank, rank_of(NOW, actors.c.priority))),
     }
-    lost = and_(actors.c.lease_owner == given("owner", ID), ~among(actors.c.uid, "driving", SQLITE))
+    lost = and_(actors.c.uid == given("uid", ID), actors.c.lease_owner == given("owner", ID), actors.c.leg == given("leg", Integer()))
     return Statement(update(actors).where(lost).values(given_back).returning(actors.c.uid), SQLITE)
 
 

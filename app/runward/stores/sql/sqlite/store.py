@@ -89,8 +89,11 @@ class SqliteStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await self._writer.do(lambda session: ask_drain(session, uid))
 
-    async def disown(self, owner: str, driving: Sequence[str]) -> Sequence[str]:
-        return await self._writer.do(lambda session: disown(session, owner, driving))
+    async def owned(self, owner: str) -> Mapping[str, int]:
+        return {row[0]: row[1] for row in await self._database.read(queries.owned(SQLITE), {"owner": owner})}
+
+    async def disown(self, owner: str, legs: Mapping[str, int]) -> Sequence[str]:
+        return await self._writer.do(lambda session: disown(session, owner, legs))
 
     async def delete(self, uid: str) -> bool:
         return await self._writer.do(lambda session: delete_actor(session, uid))
