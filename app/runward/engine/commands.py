@@ -122,7 +122,7 @@ class Commands:
         caller.require(Permission.RUNS_WRITE)
         row = await self._found(caller, run_id)
         data = canonical_json({"reason": reason} if reason is not None else {})
-        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=canonical_json({"by": caller.name}))
+        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=caller.principal)
         match await self._services.store.append_mail(Append(uid=row.uid, letters=(letter,), care=True, marks_cancel=True)):
             case Appended():
                 self._services.bus.publish((Hint(Topic.MAIL, row.uid), Hint(Topic.READY, row.uid)))

@@ -11,8 +11,10 @@ from typing import Any
 from runward.agents.registry import Registry
 from runward.core.errors import DefinitionError, Unavailable
 from runward.core.kernel.commit import Claimed
+from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog, published
 from runward.engine.commands import Commands
+from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
 from runward.engine.performer import Performer
@@ -59,6 +61,8 @@ class Service:
         self.catalog = Catalog(services, registry)
         self.commands = Commands(services, self.catalog, seal)
         self.queries = Queries(services, self.tails)
+        self.deliveries = Deliveries(services, self.catalog)
+        self.approvals = Approvals(services, self.deliveries)
         self.worker: Worker | None = None
         self.draining = asyncio.Event()
         self._seal = seal
