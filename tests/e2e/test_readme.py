@@ -48,7 +48,7 @@ def test_the_first_run_prints_what_the_readme_shows(tmp_path: Path) -> None:
 
 
 def test_a_killed_service_goes_on_as_the_readme_shows(tmp_path: Path) -> None:
-    """The kill comes once the model has said something, however long that takes here, and the lease is a short one."""
+    """The kill comes once the model was asked, however long that takes here, and the lease is a short one."""
     environment = {**clean_environment(), "RUNWARD_PORT": str(free_port()), "RUNWARD_LEASE_TTL_SECONDS": "2"}
     killed, followed = readme.shown(readme.section("Kill it"))
     create, _, kill = killed.command.partition("; ")
@@ -57,7 +57,7 @@ def test_a_killed_service_goes_on_as_the_readme_shows(tmp_path: Path) -> None:
     url = program.hears("serving")["url"]
     printed(create, url, tmp_path)
     with httpx.stream("GET", f"{url}/runs/third/events", trust_env=False, timeout=60) as stream:
-        assert any("text-delta" in line for line in stream.iter_lines())
+        assert any("start-step" in line for line in stream.iter_lines())
         program.kill()
     program = Program(["serve"], environment, tmp_path)
     program.hears("serving")
