@@ -92,8 +92,9 @@ class Leg:
         self._timer = Timer(services.clock, self._wake.set)
         self._news = False
         self._asked_to_drain = False
-        self._chosen = False
-        """Whether the model was chosen and that is not durable yet: it is chosen once, so the call waits for it."""
+        self._unsaved = False
+        """Whether something changed that only the state tells of, and has to be durable before the leg goes on: the model, which is chosen
+        once, or mail that was applied."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -137,8 +138,7 @@ class Leg:
     # -- what others tell the leg ------------------------------------------------------------------------------------------
 
     def heard(self, head: Head) -> None:
-        """Where the store says the run stands: there may be mail, or somebody asks for a drain, or it is somebody else's by now. An answer
-        from before this leg began says nothing."""
+        """Where the store says the run stands: news, or it is somebody else's by now. An answer from before this leg began says nothing."""
         if head.leg > self._row.leg:
             self.lose()
         elif head.leg == self._row.leg:
@@ -241,7 +241,7 @@ class Leg:
                     self._take_facts()
                     return True
         over = isinstance(decision, LegOver)
-        changed = emitted or run is not self._run or over or self._chosen
+        changed = emitted or run is not self._run or over or self._unsaved
         if changed and not await self._commit(run, emitted, gated=gated, release=over):
             await self._read_mail()
             return True
@@ -293,7 +293,7 @@ class Leg:
 
         if await self.journal.commit(changes, emitted.frames, at) is not None:
             return False
-        self._run, self._emitted, self._recoveries, self._chosen = covered, NOTHING, recoveries, False
+        self._run, self._emitted, self._recoveries, self._unsaved = covered, NOTHING, recoveries, False
         self._mail_applied += len(emitted.closings)
         self._kept.committed(self._facts)
         if self._performer is not None:
@@ -320,7 +320,7 @@ class Leg:
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
         self._run, emitted = apply(self._run, fact)
-        self._chosen = self._chosen or isinstance(fact, ModelChosen)
+        self._unsaved = self._unsaved or isinstance(fact, ModelChosen)
         if emitted.only_frames and not self._emitted and not isinstance(fact, AttemptEnded):
             self.journal.emit(emitted.frames)
         else:
@@ -360,7 +360,8 @@ class Leg:
         items = await self._read(lambda: self._services.reads.mail(self.uid, after=self._mail_applied, limit=None))
         for item in in_order(items):
             self._fold(MailCame(at=self._services.time.now(), mail=item))
-        self._mail_applied = max((item.seq for item in items), default=self._mail_applied)
+            self._mail_applied = max(self._mail_applied, item.seq)
+        self._unsaved = self._unsaved or (bool(items) and self._run.cancel is None)
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         return await patiently(read, hold=self.hold, clock=self._services.clock)

@@ -45,7 +45,7 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
         case MailKind.APPROVAL:
             return _approval(run, data, _sender(mail), at)
         case MailKind.CLIENT:
-            call = _waiting(run, data["tool_call_id"], Awaits.RESULT)
+            call = _waiting(run, data.get("tool_call_id"), Awaits.RESULT)
             return None if call is None else waiting.client_answered(run, call, data, at)
         case MailKind.QUESTION:
             return _question(run, data, at)
@@ -78,7 +78,7 @@ def _question(run: RunState, data: Mapping[str, Any], at: int) -> Applied | None
 def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None, at: int) -> Applied | None:
     """Settles an unknown effect, also after the end: then status, output and stop stay as they are (R10). What is not run again can still
     be settled in another way."""
-    effect = run.unknown(data["tool_call_id"])
+    effect = run.unknown(data.get("tool_call_id", ""))
     if effect is None or effect.attempt != data["attempt"] or effect.claim is not None:
         return None
     if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):
@@ -105,7 +105,7 @@ def _rebind(run: RunState, data: Mapping[str, Any]) -> Applied | None:
     return replace(run, binding=data["to"], draining=True), NOTHING
 
 
-def _waiting(run: RunState, call_id: str, what: Awaits) -> Call | None:
+def _waiting(run: RunState, call_id: str | None, what: Awaits) -> Call | None:
     for call in run.turn:
         if call.id == call_id and call.stage is CallStage.WAITING and call.awaited is not None and call.awaited.what is what:
             return call
