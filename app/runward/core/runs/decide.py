@@ -92,7 +92,7 @@ def decide(run: RunState, at: int) -> Decision:
     """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
     if run.status is not Status.RUNNING:
         return LegOver()
-    found = next((effect for effect in run.unknowns if effect.found is not None), None)
+    found = next((effect for effect in run.unknowns if effect.found is not None and effect.claim is None), None)
     if found is not None:
         return Settle(at=at, call_id=found.tool_call_id)
     ending = due_ending(run)

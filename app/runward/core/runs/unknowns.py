@@ -52,7 +52,7 @@ def probed(run: RunState, fact: Probed) -> Applied:
     asked = 1 if effect.probing is None else effect.probing.asked + 1
     probing = Probing(status=fact.status, detail=fact.detail, checked_at=fact.at, asked=asked, next_at=fact.at + probe_backoff_ms(asked))
     effect = replace(effect, probing=probing, found=_found(fact))
-    if effect.found is None and call.on_unknown == "tell_model":
+    if effect.found is None and effect.claim is None and call.on_unknown == "tell_model":
         run = _with_effect(run, replace(effect, told=True))
         return _tell(run, call, fact.at)
     return _with_effect(run, effect), NOTHING
