@@ -17,6 +17,7 @@ from runward.core.runs.sentences import CUT_OFF, TIMED_OUT, UNCERTAIN, UNEXPECTE
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unknowns import became_unknown
+from runward.core.runs.unsettled import Decision
 from runward.core.usage import Usage
 
 
@@ -164,7 +165,7 @@ def projected(run: RunState, fact: Projected) -> Applied:
     """The model's view of an executed call is known."""
     call = run.call(fact.call_id)
     result = fact.result
-    if call.settled is not None and not result.is_error:
+    if call.settled is not None and call.settled["decision"] == Decision.RESULT and not result.is_error:
         result = replace(result, outcome="reconciled")
     return ended(run, call, result, fact.at, CallEvent.PROJECTED)
 

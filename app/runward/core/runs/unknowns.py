@@ -86,9 +86,11 @@ def reconciled(run: RunState, effect: UnknownEffect, data: Mapping[str, Any], by
         raw=data.get("output") if decision is Decision.RESULT else None,
         evidence=data.get("evidence"),
     )
-    if effect.wants_evidence and not run.status.ended:
-        return _with_effect(run, replace(effect, claim=settlement)), NOTHING
-    return _settled(run, effect, settlement)
+    if not effect.wants_evidence:
+        return _settled(run, effect, settlement)
+    if run.status.ended:  # nobody has the agent's code at hand any more
+        return _settled(run, effect, replace(settlement, verified=False))
+    return _with_effect(run, replace(effect, claim=settlement)), NOTHING
 
 
 def evidence_checked(run: RunState, fact: EvidenceChecked) -> Applied:
