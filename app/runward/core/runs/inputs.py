@@ -79,7 +79,7 @@ def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None,
     """Settles an unknown effect, also after the end: then status, output and stop stay as they are (R10). What is not run again can still
     be settled in another way."""
     effect = run.unknown(data["tool_call_id"])
-    if effect is None or effect.attempt != data["attempt"] or effect.claim is not None:
+    if effect is None or effect.attempt != data["attempt"] or effect.claim is not None or effect.again:
         return None
     if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):
         return unknowns.passed_over(run, effect), Emitted(ignored=(seq,), frames=(_ignored(MailKind.RECONCILE),))

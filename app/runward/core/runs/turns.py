@@ -109,7 +109,7 @@ def marked(run: RunState, fact: Mark) -> Applied:
             worker=run.worker,
             started_at=fact.at,
         )
-        run = with_call(run, call)
+        run = with_call(replace(run, unknowns=tuple(effect for effect in run.unknowns if effect.tool_call_id != call_id)), call)
         said += Emitted(frames=(frames.tool_state(call, "executing"),), receipts=(receipt_of(call, call.arguments),))
     return run, said
 
@@ -189,7 +189,7 @@ def cut_short(run: RunState, at: int) -> Applied:
         if call.stage is CallStage.GATED and call.gate is not None:
             said += approvals.withdrawn(call.gate, at)
         if call.open:
-            run, emitted = ended(run, call, without_result(call), at, CallEvent.RUN_ENDED)
+            run, emitted = ended(run, call, without_result(run, call), at, CallEvent.RUN_ENDED)
             said += emitted
     message = result_message(run, run.turn)
     return replace(run, messages=message.seq), said + Emitted(messages=(message,))

@@ -125,14 +125,18 @@ def claims_taken(run: RunState) -> Applied:
 
 
 def _settled(run: RunState, effect: UnknownEffect, settlement: Settlement) -> Applied:
-    run = replace(run, unknowns=tuple(other for other in run.unknowns if other.tool_call_id != effect.tool_call_id))
     call = _waiting(run, effect.tool_call_id, effect.attempt)
     record = _record(settlement)
+    if settlement.decision is Decision.RETRY and settlement.probe is None:  # until it begins nobody knows more than before
+        run = _with_effect(run, replace(effect, claim=None, found=None, refused=effect.refused + 1, again=True))
+    else:
+        run = replace(run, unknowns=tuple(other for other in run.unknowns if other.tool_call_id != effect.tool_call_id))
     if call is None:  # the model was told and went on, or the run has ended: only the records change
         return run, _corrected(effect, settlement, record)
     call = replace(call, settled=record)
     if settlement.decision is Decision.RETRY:
-        call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED), not_before=None)
+        ran = settlement.probe is None and call.ran
+        call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED), not_before=None, ran=ran)
         return with_call(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
     assert settlement.result is not None
     if call.projects and not settlement.result.is_error:
