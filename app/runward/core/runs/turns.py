@@ -8,7 +8,7 @@ from dataclasses import replace
 from runward.core.errors import InvariantViolated
 from runward.core.messages import FilePart, Message, ToolResultPart
 from runward.core.runs import approvals, frames, waiting
-from runward.core.runs.calls import ApprovalTerms, Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
+from runward.core.runs.calls import Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, cancelled, ended, with_call, without_result
 from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
@@ -65,19 +65,13 @@ def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Appli
         return ended(run, call, refusal, at, CallEvent.REFUSED)
     if traits is None:
         raise InvariantViolated(f"Call {call.id} was admitted without a tool.")
-    call = replace(call, arguments=screening.arguments)
+    issued, call = call.arguments, replace(call, arguments=screening.arguments)
     terms = screening.approval
-    if terms is not None and _to_be_asked(call, terms):
+    if terms is not None and approvals.to_be_asked(run, call, terms, issued):
         return approvals.asked(run, call, traits, terms, at)
     if traits.awaits is not None:
         return waiting.begun(run, call, traits, at)
     return with_call(run, replace(call, stage=next_stage(call.stage, CallEvent.ADMITTED))), NOTHING
-
-
-def _to_be_asked(call: Call, terms: ApprovalTerms) -> bool:
-    """Whether a call needs approval was decided when the model asked for it (I-32); one that was approved is asked for again only under
-    another version of the approval (R22)."""
-    return call.stage is CallStage.PROPOSED or (call.gate is not None and call.gate.version != terms.version)
 
 
 def _with_traits(call: Call, traits: ToolTraits) -> Call:
