@@ -21,7 +21,7 @@ from runward.models.names import require_keys
 from runward.ports.models import ModelClients as AnyModelClients
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
-from runward.tools.bodies import bodies
+from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
 
 POLL_WITH_BUS_SECONDS = 5.0
@@ -100,11 +100,13 @@ def worker_settings(settings: Settings) -> WorkerSettings:
 
 def _deployed(entry: Registered, models: AnyModelClients, max_result_bytes: int, threads: Threads) -> Deployed:
     agent = entry.agent
-    reasons = {tool.name: unsupported_call(agent, tool) for tool in agent.tools}
+    reasons = {tool.name: unsupported_call(tool) for tool in agent.tools}
     return Deployed(
         agent=agent,
         binding=entry.binding,
         tools=bodies(agent, max_result_bytes=max_result_bytes, threads=threads),
+        waiting=waiting(agent.tools),
+        offers_of=waiting,
         unsupported={name: reason for name, reason in reasons.items() if reason is not None},
         models=models,
     )

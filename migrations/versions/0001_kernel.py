@@ -16,6 +16,7 @@ READY = sa.text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL")
 LEASED = sa.text("lease_owner IS NOT NULL")
 CARED = sa.text("care_at IS NOT NULL")
 ENDED = sa.text("ended_at IS NOT NULL")
+PENDING = sa.text("status = 'pending'")
 
 
 def upgrade() -> None:
@@ -142,6 +143,7 @@ def upgrade() -> None:
         sa.Column("decision", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="approvals_pkey"),
     )
+    op.create_index("approvals_pending", "approvals", ["tenant", "status", "created_at"], postgresql_where=PENDING, sqlite_where=PENDING)
     op.create_index("approvals_tenant_created_at", "approvals", ["tenant", "created_at"])
     op.create_index("approvals_uid", "approvals", ["uid"])
     op.create_table(

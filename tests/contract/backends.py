@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from runward.ports.bus import Bus
@@ -25,22 +25,6 @@ from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, Mem
 
 TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
 """The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredApproval:
-    """A row of `approvals` as it stands; `decided_at` and `decision` are None while `status` is `pending`."""
-
-    id: str
-    uid: str
-    tenant: str
-    status: str
-    tool: str
-    created_at: int
-    expires_at: int | None
-    data: str
-    decided_at: int | None
-    decision: str | None
 
 
 class Backend(ABC):
@@ -61,10 +45,6 @@ class Backend(ABC):
     @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
         """Makes an actor look as if other code had written it: sets the format version of its row."""
-
-    @abstractmethod
-    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
-        """The approvals of an actor, by id."""
 
     @abstractmethod
     async def rows(self) -> Mapping[str, int]:
@@ -118,26 +98,6 @@ class MemoryBackend(Backend):
 
     async def set_format(self, uid: str, version: int) -> None:
         self.database.put(replace(self.database.actors[uid].envelope, format=version))
-
-    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
-        rows = self.database.actors.get(uid)
-        if rows is None:
-            return []
-        return [
-            StoredApproval(
-                id=row.id,
-                uid=uid,
-                tenant=rows.envelope.scope.tenant,
-                status=closing.status if closing else "pending",
-                tool=row.tool,
-                created_at=row.created_at,
-                expires_at=row.expires_at,
-                data=row.data,
-                decided_at=closing.decided_at if closing else None,
-                decision=closing.decision if closing else None,
-            )
-            for row, closing in sorted(rows.approvals.values(), key=lambda pair: pair[0].id)
-        ]
 
     async def rows(self) -> Mapping[str, int]:
         actors = self.database.actors.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from runward.engine.clock import SystemChance, SystemClock
 from runward.ports.store import Store
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
-from runward.stores.sql.statements import Statement, given
-from runward.stores.sql.tables import ID, METADATA, actors, approvals, frames
-from tests.contract.backends import TABLES, Backend, BusPair, StoredApproval
+from runward.stores.sql.statements import Statement
+from runward.stores.sql.tables import METADATA, actors, frames
+from tests.contract.backends import TABLES, Backend, BusPair
 
 
 class Quiet:
@@ -54,12 +54,6 @@ class SqlBackend(Backend):
 
     async def _write(self, statement: Update, values: Mapping[str, Any]) -> None:
         await self.stores.database.write(Statement(statement, self.stores.database.dialect), values)
-
-    async def approvals(self, uid: str) -> Sequence[StoredApproval]:
-        names = StoredApproval.__dataclass_fields__
-        found = select(*(approvals.c[name] for name in names)).where(approvals.c.uid == given("uid", ID)).order_by(approvals.c.id)
-        rows = await self.stores.database.read(Statement(found, self.stores.database.dialect), {"uid": uid})
-        return [StoredApproval(**dict(zip(names, row, strict=True))) for row in rows]
 
     async def rows(self) -> Mapping[str, int]:
         """Frames are counted one by one, as they were written."""

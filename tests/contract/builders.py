@@ -11,9 +11,9 @@ from runward.core.kernel.commit import Changes, Created, Face, IdempotencyKey, N
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter, Mail, MailKind, MailTo
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt, Stage
-from runward.ports.reads import Reads
+from runward.ports.reads import ApprovalQuery, Reads, StoredApproval
 from runward.ports.store import Append, ClaimRequest, Store
-from tests.contract.backends import Backend, StoredApproval
+from tests.contract.backends import Backend
 
 BASE = 1_699_000_000_000
 """A time before every test, in milliseconds."""
@@ -206,6 +206,12 @@ async def stored(reads: Reads, uid: str) -> Envelope:
     return envelope
 
 
+async def approvals_of(reads: Reads, uid: str) -> Sequence[StoredApproval]:
+    """The requests for approval of an actor, by id."""
+    found = await reads.approvals(ApprovalQuery(scope=None, limit=10_000))
+    return sorted((approval for approval in found if approval.uid == uid), key=lambda approval: approval.id)
+
+
 async def picture(backend: Backend, *numbers: int) -> Sequence[object]:
     """Everything there is of some actors, and how many rows there are in all: equal pictures, nothing was written."""
     shown: list[object] = [await backend.rows()]
@@ -219,7 +225,7 @@ async def picture(backend: Backend, *numbers: int) -> Sequence[object]:
             await reads.messages(uid, after=0, limit=None),
             await reads.receipts(uid),
             await reads.mail(uid, after=0, limit=None),
-            await backend.approvals(uid),
+            await approvals_of(reads, uid),
         )
         shown.extend(list(part) if isinstance(part, Sequence) else part for part in rows)
     return shown

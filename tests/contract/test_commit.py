@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from runward.core.kernel.actor import FORMAT, Status
 from runward.core.kernel.commit import Written
 from runward.core.kernel.records import Stage
-from tests.contract.backends import Backend, StoredApproval
+from tests.contract.backends import Backend
 from tests.contract.builders import (
     BASE,
     append,
-    approval,
-    approved,
     changes,
     claimed,
     created,
@@ -135,64 +132,6 @@ async def test_applied_mail_is_stamped_with_the_revision_that_applied_it(backend
     shown = [(mail.seq, mail.applied_revision, mail.ignored) for mail in await backend.reads.mail(envelope.uid, after=0, limit=None)]
     assert shown == [(1, revision, False), (2, revision + 1, True), (3, revision + 1, False), (4, None, False)]
     assert (await stored(backend.reads, envelope.uid)).mail_applied == 3
-
-
-# -- approvals -----------------------------------------------------------------------------------------------------------
-
-
-def shown(id: str = "ap_1", status: str = "pending", **differing: Any) -> StoredApproval:
-    row = StoredApproval(
-        id=id,
-        uid=uid_of(1),
-        tenant="acme",
-        status=status,
-        tool="refund",
-        created_at=BASE + 1,
-        expires_at=None,
-        data='{"order":7}',
-        decided_at=None,
-        decision=None,
-    )
-    if status != "pending":
-        row = replace(row, decided_at=BASE + 2, decision='{"by":"ann"}')
-    return replace(row, **differing)
-
-
-async def test_a_request_for_approval_is_shown_pending_until_it_is_closed(backend: Backend) -> None:
-    envelope = await running(backend.store)
-    rows = (approval("ap_1"), approval("ap_2", expires_at=BASE + 9))
-    await written(backend.store, changes(envelope, approvals=rows))
-    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1"), shown("ap_2", expires_at=BASE + 9)]
-    envelope = await stored(backend.reads, envelope.uid)
-    await written(backend.store, changes(envelope, approval_closings=(approved("ap_2", status="expired"),)))
-    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1"), shown("ap_2", "expired", expires_at=BASE + 9)]
-
-
-async def test_R19_a_decided_approval_stays_as_it_was_decided(backend: Backend) -> None:
-    envelope = await running(backend.store)
-    await written(backend.store, changes(envelope, approvals=(approval("ap_1"),)))
-    await backend.store.append_mail(append(1, "approval:ap_1", closings=(approved("ap_1"),)))
-    envelope = await stored(backend.reads, envelope.uid)
-    late = approved("ap_1", status="cancelled", decided_at=BASE + 99, decision='{"by":"nobody"}')
-    await written(backend.store, changes(envelope, approval_closings=(late,)))
-    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1", "approved")]
-
-
-async def test_an_approval_may_be_closed_by_the_commit_that_opens_it(backend: Backend) -> None:
-    """As when a cancel is applied together with the answer that asked for it."""
-    envelope = await running(backend.store)
-    commit = changes(envelope, approvals=(approval("ap_1"), approval("ap_2")), approval_closings=(approved("ap_2", status="cancelled"),))
-    await written(backend.store, commit)
-    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1"), shown("ap_2", "cancelled")]
-
-
-async def test_I_55_an_actor_closes_its_own_approvals_only(backend: Backend) -> None:
-    envelope = await running(backend.store)
-    await written(backend.store, changes(envelope, approvals=(approval("ap_1"),)))
-    other = await running(backend.store, 2)
-    await written(backend.store, changes(other, approval_closings=(approved("ap_1"),)))
-    await backend.store.append_mail(append(2, "k1", closings=(approved("ap_1"),)))
-    assert list(await backend.approvals(envelope.uid)) == [shown("ap_1")]
 
 
 # -- children ------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.contract.backends import Backend
 from tests.contract.builders import (
     append,
     approval,
+    approvals_of,
     approved,
     changes,
     claimed,
@@ -190,7 +191,7 @@ async def test_R23_a_verdict_shows_at_once(backend: Backend) -> None:
     envelope = await running(backend.store)
     await written(backend.store, changes(envelope, approvals=(approval("ap_1"), approval("ap_2"))))
     await backend.store.append_mail(append(1, "approval:ap_1", closings=(approved("ap_1"),)))
-    statuses = {row.id: (row.status, row.decided_at, row.decision) for row in await backend.approvals(uid_of(1))}
+    statuses = {row.id: (row.status, row.decided_at, row.decision) for row in await approvals_of(backend.reads, uid_of(1))}
     assert statuses == {"ap_1": ("approved", approved().decided_at, approved().decision), "ap_2": ("pending", None, None)}
 
 

@@ -14,6 +14,7 @@ from tests.contract.backends import Backend
 from tests.contract.builders import (
     append,
     approval,
+    approvals_of,
     approved,
     changes,
     created,
@@ -107,7 +108,7 @@ async def test_R47_texts_of_a_commit_come_back_as_they_were(backend: Backend, na
     assert tuple(await backend.reads.frames(envelope.uid, after=0, limit=10)) == frames
     assert tuple(await backend.reads.messages(envelope.uid, after=0, limit=None)) == messages
     assert tuple(await backend.reads.receipts(envelope.uid)) == receipts
-    (row,) = await backend.approvals(envelope.uid)
+    (row,) = await approvals_of(backend.reads, envelope.uid)
     assert (row.data, row.tool, row.decision) == (text, text[:50], text)
     (own,) = await backend.reads.mail(envelope.uid, after=0, limit=None)
     (theirs,) = await backend.reads.mail(uid_of(2), after=0, limit=None)
@@ -125,7 +126,7 @@ async def test_R47_texts_of_letters_come_back_as_they_were(backend: Backend, nam
     mail = await backend.reads.mail_by_key(uid_of(1), [text[:50], "no principal"])
     assert (mail[text[:50]].data, mail[text[:50]].principal) == (text, as_json(text))
     assert mail["no principal"].principal is None
-    assert [row.decision for row in await backend.approvals(uid_of(1))] == [text]
+    assert [row.decision for row in await approvals_of(backend.reads, uid_of(1))] == [text]
 
 
 async def test_bytes_come_back_as_they_were(backend: Backend) -> None:

@@ -19,10 +19,10 @@ HERE = "http://127.0.0.1:8000"
 ROOT = readme.README.parent
 
 
-def printed(shown: readme.Shown, url: str, folder: Path) -> str:
+def printed(shown: str, url: str, folder: Path) -> str:
     """What a command of the page prints, asked of the service at `url`."""
     environment = {**clean_environment(), "no_proxy": "127.0.0.1"}
-    line = shown.command.replace(HERE, url)
+    line = shown.replace(HERE, url)
     done = subprocess.run(["bash", "-c", line], env=environment, cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     return done.stdout.rstrip()
@@ -30,7 +30,7 @@ def printed(shown: readme.Shown, url: str, folder: Path) -> str:
 
 def differences(title: str, url: str, folder: Path) -> list[str]:
     """The commands of a section that print something else than it shows. All of them are run, in order."""
-    said = [(shown, printed(shown, url, folder)) for shown in readme.shown(readme.section(title))]
+    said = [(shown, printed(shown.command, url, folder)) for shown in readme.shown(readme.section(title))]
     assert said, f"no command under {title!r}"
     return [f"$ {shown.command}\nprints\n{text}\nand should\n{shown.output}" for shown, text in said if not shown.pattern.fullmatch(text)]
 
@@ -43,6 +43,27 @@ def test_the_first_run_prints_what_the_readme_shows(tmp_path: Path) -> None:
         url = program.hears("serving")["url"]
         assert url == f"http://127.0.0.1:{port}"
         assert (wrong := differences("A first run", url, tmp_path)) == [], "\n\n".join(wrong)
+    finally:
+        assert program.stop() == 0
+
+
+def test_a_killed_service_goes_on_as_the_readme_shows(tmp_path: Path) -> None:
+    """The kill comes once the model has said something, however long that takes here, and the lease is a short one."""
+    environment = {**clean_environment(), "RUNWARD_PORT": str(free_port()), "RUNWARD_LEASE_TTL_SECONDS": "2"}
+    killed, followed = readme.shown(readme.section("Kill it"))
+    create, _, kill = killed.command.partition("; ")
+    assert kill == "sleep 0.1; pkill -9 -f 'runward serve'"
+    program = Program(["serve"], environment, tmp_path)
+    url = program.hears("serving")["url"]
+    printed(create, url, tmp_path)
+    with httpx.stream("GET", f"{url}/runs/third/events", trust_env=False, timeout=60) as stream:
+        assert any("text-delta" in line for line in stream.iter_lines())
+        program.kill()
+    program = Program(["serve"], environment, tmp_path)
+    program.hears("serving")
+    try:
+        said = printed(followed.command, url, tmp_path)
+        assert followed.pattern.fullmatch(said), said
     finally:
         assert program.stop() == 0
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from runward.ports.reads import ActorQuery, Order
+from runward.ports.reads import ActorQuery, ApprovalQuery, Order
 from runward.stores.sql import SqlStores, queries
+from runward.stores.sql.lists import listed, listed_approvals
 from runward.stores.sql.postgres import claim, leases, mailbox
 from runward.stores.sql.postgres.address import address_of
 from runward.stores.sql.sqlite import leases as sqlite_leases
@@ -150,7 +152,39 @@ async def test_every_hot_statement_finds_its_rows_by_an_index(planner: Planner) 
     for statement, values in statements:
         reads_little(await plan(connection, statement, values))
     for page in (ActorQuery(kind="run", scope=TENANT, limit=20), ActorQuery(kind="run", scope=TENANT, limit=20, order=Order.OLDEST)):
-        reads_little(await plan(connection, queries.listed(POSTGRES, page), {}))
+        reads_little(await plan(connection, listed(POSTGRES, page), {}))
+
+
+INBOX = """
+    INSERT INTO approvals (id, uid, created_at, tenant, agent, tool, data, status)
+    SELECT {id}, {uid}, {now} - n, 'acme', 'support', 'refund', '{{}}', CASE WHEN n % 4000 = 0 THEN 'pending' ELSE 'approved' END
+    FROM {series}
+"""
+"""Requests for approval of the sleepers, five of them pending."""
+
+PENDING = ApprovalQuery(scope=TENANT, statuses=("pending",), limit=20)
+INBOX_PAGES = (
+    PENDING,
+    replace(PENDING, order=Order.OLDEST),
+    replace(PENDING, scope=None),
+    replace(PENDING, statuses=()),
+    replace(PENDING, run_id="sleeper-4000"),
+    replace(PENDING, run_id="sleeper-4000", statuses=()),
+)
+
+
+async def test_an_inbox_is_found_by_what_is_asked_for(planner: Planner) -> None:
+    """Pending ones among many decided ones, the newest of all, and those of one run."""
+    stores, connection = planner
+    now = await stores.store.now()
+    await fill(connection, now)
+    series = f"generate_series(1, {SLEEPERS}) AS n"
+    await connection.execute(INBOX.format(id="'ap_' || n", uid="'f' || lpad(n::text, 31, '0')", now=now, series=series))
+    await connection.execute("ANALYZE approvals")
+    for page in INBOX_PAGES:
+        reads_little(await plan(connection, listed_approvals(POSTGRES, page), {}))
+    one = queries.approval(POSTGRES, tenant=True, user=False, namespace=False)
+    reads_little(await plan(connection, one, {"id": "ap_7", "tenant": "acme"}))
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------------
@@ -184,8 +218,29 @@ async def test_sqlite_does_not_look_at_sleepers(file: Path) -> None:
     await stores.store.close()
 
 
+async def test_sqlite_does_not_read_a_whole_inbox(file: Path) -> None:
+    stores = await opened(url_of(file))
+    now = await stores.store.now()
+    connection = sqlite3.connect(file)
+    numbers = f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {SLEEPERS}) SELECT n FROM s)"
+    connection.execute(ASLEEP.format(uid="printf('f%031d', n)", now=now, series=numbers))
+    connection.execute(INBOX.format(id="'ap_' || n", uid="printf('f%031d', n)", now=now, series=numbers))
+    connection.commit()
+    for page in INBOX_PAGES:
+        statement = listed_approvals(SQLITE, page)
+        assert await asyncio.to_thread(steps_of, file, [(statement, {})]) < 5_000, explained(connection, statement, {})
+    connection.close()
+    await stores.store.close()
+
+
 def count_steps(file: Path, values: dict[str, Any]) -> int:
-    """How many instructions of SQLite's machine the candidates of a claim cost, in hundreds."""
+    """How many instructions of SQLite's machine the candidates of a claim cost."""
+    builders = (sqlite_leases._ready, sqlite_leases._lapsed, sqlite_leases._suspects, sqlite_leases._care)
+    return steps_of(file, [(build(), values) for build in builders])
+
+
+def steps_of(file: Path, statements: Sequence[tuple[Statement, dict[str, Any]]]) -> int:
+    """How many instructions of SQLite's machine some statements cost, to the hundred."""
     connection = sqlite3.connect(file)
     steps = 0
 
@@ -195,8 +250,7 @@ def count_steps(file: Path, values: dict[str, Any]) -> int:
         return 0
 
     connection.set_progress_handler(step, 100)
-    for build in (sqlite_leases._ready, sqlite_leases._lapsed, sqlite_leases._suspects, sqlite_leases._care):
-        statement = build()
+    for statement, values in statements:
         connection.execute(statement.text, statement.arguments(values)).fetchall()
     connection.close()
     return steps

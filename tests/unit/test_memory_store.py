@@ -11,7 +11,7 @@ import pytest
 from runward.core.errors import InvariantViolated, Unavailable
 from runward.core.kernel.actor import Envelope, Scope, Status
 from runward.core.kernel.commit import Changes, Stale, Written
-from runward.ports.reads import ActorQuery
+from runward.ports.reads import ActorQuery, ApprovalQuery
 from runward.stores.memory import Faults, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
 from tests.contract.builders import (
     append,
@@ -114,6 +114,8 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: reads.mail(envelope.uid, after=0, limit=None),
         lambda: reads.mail_by_key(envelope.uid, ["k1"]),
         lambda: reads.remembered(idempotency_key()),
+        lambda: reads.approval(None, "ap_1"),
+        lambda: reads.approvals(ApprovalQuery(scope=None)),
         lambda: directory.key_by_hash("h"),
         lambda: directory.keys(None),
         lambda: directory.revoke_key("k"),

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from runward.agents.tools import AnyTool
 from runward.core.errors import DefinitionError
-from runward.core.runs.calls import Effect, ToolTraits
+from runward.core.runs.calls import Awaits, Effect, ToolTraits
 
 LONGEST_WAIT_SECONDS: Final = 365 * 24 * 60 * 60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BuiltinTool(AnyTool):
-    """A tool that the service runs by itself, without holding a worker. `expires_seconds`: how long a question waits, for good without.
+    """A tool that the service runs by itself, without holding a worker: its calls wait, as `awaits` says. `expires_seconds`: how long a
+    question waits, for good without.
 
     Change one with `dataclasses.replace(ask_user, expires_seconds=3600)`.
     """
@@ -23,6 +24,7 @@ class BuiltinTool(AnyTool):
     name: str
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
+    awaits: Awaits
     output_schema: Mapping[str, Any] | None = field(default=None, repr=False)
     expires_seconds: float | None = None
 
@@ -37,11 +39,19 @@ class BuiltinTool(AnyTool):
 
     @property
     def traits(self) -> ToolTraits:
-        return ToolTraits(name=self.name, description=self.description, parameters=self.parameters, effect=Effect.READ)
+        return ToolTraits(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            effect=Effect.READ,
+            awaits=self.awaits,
+            expires_seconds=self.expires_seconds,
+        )
 
 
 ask_user: Final = BuiltinTool(
     name="ask_user",
+    awaits=Awaits.ANSWER,
     description="Ask the user a question and wait for the answer. Offer choices where there are some.",
     parameters={
         "type": "object",
@@ -64,6 +74,7 @@ ask_user: Final = BuiltinTool(
 
 durable_wait: Final = BuiltinTool(
     name="durable_wait",
+    awaits=Awaits.TIME,
     description="Wait for some time before going on.",
     parameters={
         "type": "object",

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from runward.agents.approvals import Approval, NeedsApproval, approval_of
 from runward.agents.tools import DEFAULT_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, AnyTool, EffectName, effect_of
 from runward.core.errors import DefinitionError
-from runward.core.runs.calls import Effect, OnUnknown, ToolTraits
+from runward.core.runs.calls import Awaits, Effect, OnUnknown, ToolTraits
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -49,7 +49,15 @@ class ClientTool(AnyTool):
 
     @property
     def traits(self) -> ToolTraits:
-        return ToolTraits(name=self.name, description=self.description, parameters=self.parameters, effect=Effect.UNCLASSIFIED)
+        return ToolTraits(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            effect=Effect.UNCLASSIFIED,
+            awaits=Awaits.RESULT,
+            expires_seconds=self.expires_seconds,
+            output_schema=self.output_schema,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

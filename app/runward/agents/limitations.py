@@ -7,9 +7,8 @@ manifest says so beforehand.
 from __future__ import annotations
 
 from runward.agents.agent import Agent
-from runward.agents.builtin import BuiltinTool
-from runward.agents.elsewhere import ClientTool, HttpTool
-from runward.agents.tools import AnyTool, Tool
+from runward.agents.elsewhere import HttpTool
+from runward.agents.tools import AnyTool
 from runward.core.errors import RunwardError
 
 
@@ -31,35 +30,19 @@ def unsupported_run(agent: Agent) -> str | None:
     return _sentence(f"Agent {agent.name!r} uses", found) if found else None
 
 
-def unsupported_call(agent: Agent, tool: AnyTool) -> str | None:
+def unsupported_call(tool: AnyTool) -> str | None:
     """Why a call of this tool cannot be made good on in this version; None when it can run."""
-    policy = agent.policy
-    missing = [
-        (isinstance(tool, ClientTool), "client tools"),
-        (isinstance(tool, HttpTool), "HTTP tools"),
-        (isinstance(tool, BuiltinTool), "questions and timers"),
-        (tool.approval is not None or tool.name in policy.require_approval, "approvals"),
-        (tool.name in policy.deny_tools or (policy.allow_tools is not None and tool.name not in policy.allow_tools), "tool policies"),
-    ]
-    found = [name for reached, name in missing if reached]
-    return _sentence(f"Tool {tool.name!r} uses", found) if found else None
+    return _sentence(f"Tool {tool.name!r} uses", ["HTTP tools"]) if isinstance(tool, HttpTool) else None
 
 
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
-    found = [unsupported_run(agent), *(unsupported_call(agent, tool) for tool in agent.tools)]
-    found += [_unsettled(tool) for tool in agent.tools]
+    found = [unsupported_run(agent), *(unsupported_call(tool) for tool in agent.tools)]
     if agent.fallback_models:
         found.append(f"Agent {agent.name!r} has fall-back models: this version does not fail over to them yet.")
     if agent.handoffs:
         found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
     return tuple(each for each in found if each is not None)
-
-
-def _unsettled(tool: AnyTool) -> str | None:
-    if not isinstance(tool, Tool) or (tool.probe is None and tool.verify_evidence is None):
-        return None
-    return f"Tool {tool.name!r} has a probe or checks evidence: this version does not settle unknown effects yet."
 
 
 def _sentence(who: str, what: list[str]) -> str:

@@ -148,6 +148,8 @@ class Tool(AnyTool, Generic[Called_co]):
             max_attempts=self.max_attempts,
             on_unknown=self.on_unknown,
             projects=self.to_model_output is not None,
+            probes=self.probe is not None,
+            wants_evidence=self.verify_evidence is not None,
         )
 
 

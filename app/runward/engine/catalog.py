@@ -16,8 +16,7 @@ from runward.engine.services import Services
 from runward.ports.directory import PublishedAgent
 
 FRESH_SECONDS = 5.0
-"""How long a list of published agents is good for; a name that is not in it is looked up again after a second."""
-MISSED_SECONDS = 1.0
+"""How long a list of published agents is good for. A name that is not in it is looked up again at once: its worker may just have come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class Catalog:
     async def find(self, name: str, version: str | None) -> Listed | None:
         """The version asked for, or the one defined last. This process's own agents come first."""
         found = _pick(self._local, name, version) or _pick(await self._known(FRESH_SECONDS), name, version)
-        return found or _pick(await self._known(MISSED_SECONDS), name, version)
+        return found or _pick(await self._known(0), name, version)
 
     async def all(self) -> Sequence[Listed]:
         """Every version of every agent, by name, in the order they were defined."""
@@ -71,7 +70,7 @@ class Catalog:
 
     async def _known(self, fresh_seconds: float) -> Sequence[Listed]:
         now = self._services.clock.monotonic()
-        if self._read_at is None or now - self._read_at > fresh_seconds:
+        if self._read_at is None or now - self._read_at >= fresh_seconds:
             self._published = [_listed(json.loads(agent.manifest)) for agent in await self._services.directory.agents()]
             self._read_at = now
         return self._published

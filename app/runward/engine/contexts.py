@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from runward.agents.contexts import CallHost, RunContext, RunHost, ToolContext
+from runward.agents.elsewhere import ClientTool
 from runward.core.errors import RunwardError
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope
@@ -30,17 +31,25 @@ class BadContext(RunwardError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What the request brought for author code only: never shown, never sent to a model (R17c)."""
+    """What the request brought: contexts for author code only, never shown, never sent to a model (R17c), and client tools."""
 
     context: Any
     tool_context: Mapping[str, Mapping[str, Any]]
+    client_tools: tuple[ClientTool, ...]
 
 
-def brought_text(context: Mapping[str, Any] | None, tool_context: Mapping[str, Mapping[str, Any]] | None) -> str | None:
-    """Both as they are stored, before sealing; None when there is nothing to store."""
-    if context is None and not tool_context:
+def brought_text(
+    context: Mapping[str, Any] | None,
+    tool_context: Mapping[str, Mapping[str, Any]] | None,
+    client_tools: Sequence[ClientTool] = (),
+) -> str | None:
+    """All of it as it is stored, before sealing; None when there is nothing to store."""
+    if context is None and not tool_context and not client_tools:
         return None
-    return json.dumps({"context": context, "tool_context": tool_context or {}}, ensure_ascii=False, separators=(",", ":"))
+    brought: dict[str, Any] = {"context": context, "tool_context": tool_context or {}}
+    if client_tools:
+        brought["client_tools"] = [asdict(tool) for tool in client_tools]
+    return json.dumps(brought, ensure_ascii=False, separators=(",", ":"))
 
 
 class Contexts:
@@ -91,11 +100,20 @@ class Contexts:
             host=host,
         )
 
+    @property
+    def client_tools(self) -> tuple[ClientTool, ...]:
+        """The client tools that the request brought. Raises Unsealable and BadContext."""
+        return self._opened().client_tools
+
     def _opened(self) -> Brought:
         if self._brought is None:
             stored = {} if self._row.context is None else json.loads(self._seal.open(self._row.context))
             context, model = stored.get("context"), self._deployed.agent.context
-            self._brought = Brought(context=_validated(context, model), tool_context=stored.get("tool_context", {}))
+            self._brought = Brought(
+                context=_validated(context, model),
+                tool_context=stored.get("tool_context", {}),
+                client_tools=tuple(ClientTool(**tool) for tool in stored.get("client_tools", ())),
+            )
         return self._brought
 
 

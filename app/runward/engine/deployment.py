@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runward.agents.agent import Agent
+from runward.agents.tools import AnyTool
 from runward.ports.models import ModelClients
-from runward.ports.tools import Tool
+from runward.ports.tools import Offer, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
     """One agent in one worker process.
 
-    `tools` are those that can run, by name; `unsupported` says of the others why a run that calls one fails. `resources` is what the
-    agent's lifespan yielded.
+    `tools` are those that run here, by name, `waiting` those whose calls wait for others; `unsupported` says of the rest why a run that
+    calls one fails. `offers_of` makes the like of `waiting` of the tools that a request brings. `resources` is what the agent's lifespan
+    yielded.
     """
 
     agent: Agent
     binding: str
     tools: Mapping[str, Tool]
+    waiting: Mapping[str, Offer]
+    offers_of: Callable[[Sequence[AnyTool]], Mapping[str, Offer]]
     unsupported: Mapping[str, str]
     models: ModelClients
     resources: Any = None

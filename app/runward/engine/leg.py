@@ -14,27 +14,31 @@ from runward.core.kernel.frames import StoredFrame
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, ChooseModel, Decision, LegOver, RunCall, Screen, Work, decide, next_due
+from runward.core.runs.decide import Activity, CheckEvidence, ChooseModel, Decision, LegOver, Probe, RunCall, Screen, Work, decide
+from runward.core.runs.dues import deadline, work_due
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.face import face_of
 from runward.core.runs.facts import (
     AttemptEnded,
     Broke,
     CheckpointSaved,
+    Close,
     DrainAsked,
     Happening,
     LegStarted,
     MailCame,
     Mark,
     ModelChosen,
+    Settle,
     TimeCame,
 )
+from runward.core.runs.inputs import in_order
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
-from runward.engine.encoding import message_row
+from runward.engine.changes import changes_of
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
+from runward.engine.kept import Kept
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
 from runward.engine.services import Services
@@ -46,9 +50,10 @@ GATHER_SECONDS = 0.002
 SCREEN_SECONDS = 0.005
 """How long a commit waits for what needs no commit first."""
 UNFORESEEN = "The service failed unexpectedly."
+UNREADABLE = "The run's stored state cannot be read."
 T = TypeVar("T")
 
-NEEDS_NOTHING_DURABLE = (Screen, ChooseModel)
+NEEDS_NOTHING_DURABLE = (Screen, ChooseModel, Probe, CheckEvidence)
 """Activities without an effect: they may start before what led to them is durable."""
 
 
@@ -81,10 +86,10 @@ class Leg:
         self._subscribers = subscribers
         self.hold = hold
         self._facts: deque[Happening] = deque()
-        self._kept: list[tuple[CheckpointSaved, asyncio.Future[None]]] = []
+        self._kept = Kept()
         self._wake = asyncio.Event()
         self._activities = Activities(services.clock, self._report, self._failed)
-        self._timer = Timer(services.clock, self._time_came)
+        self._timer = Timer(services.clock, self._wake.set)
         self._news = False
         self._asked_to_drain = False
         self._chosen = False
@@ -170,8 +175,7 @@ class Leg:
 
     async def keep(self, fact: CheckpointSaved) -> None:
         """Folds a fact, and returns once it is durable: part of `performer.Driver`."""
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._kept.append((fact, durable))
+        durable = self._kept.add(fact)
         self._report(fact)
         await durable
 
@@ -187,12 +191,11 @@ class Leg:
             self._timer.cancel()
             await self._activities.abort()
             await self.journal.close()
-            for _, durable in self._kept:
-                durable.cancel()
+            self._kept.drop()
 
     async def _begin(self) -> None:
         row = self._row
-        run = codec.decode(row.state)
+        run, unreadable = self._stored()
         if any(call.attempt or not call.open for call in run.turn):  # what they returned, were answered, or saved is on their receipts
             step = run.step
             run = with_results(run, await self._read(lambda: self._services.reads.receipts(row.uid, step=step)))
@@ -203,14 +206,26 @@ class Leg:
                 at=self._services.time.now(),
                 leg=row.leg,
                 worker=self._worker,
+                binding=row.binding,
+                reopened=run.status.ended and not row.status.ended,
                 recovered=self._claimed.recovered,
                 last_write_at=row.updated_at,
                 exhausted=exhausted,
                 caretaker=self._performer is None,
             )
         )
+        if unreadable:
+            self._fold(Broke(at=self._services.time.now(), code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
             await self._read_mail()
+
+    def _stored(self) -> tuple[RunState, bool]:
+        """The run as it is stored; a bare one, which can only end, where nobody can read it: trying for ever would help nobody."""
+        try:
+            return codec.decode(self._row.state), False
+        except ValueError as error:
+            self._services.telemetry.problem("state_unreadable", error, uid=self.uid)
+            return self._run, True
 
     async def _round(self) -> bool:
         """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""
@@ -249,6 +264,7 @@ class Leg:
                 return run, emitted, gated or isinstance(decision, LegOver), decision
             if isinstance(decision, Mark):
                 gated = gated or any(run.call(call_id).effect.writes for call_id in decision.call_ids)
+            gated = gated or isinstance(decision, Close | Settle)
             run, more = apply(run, decision)
             emitted += more
 
@@ -256,41 +272,33 @@ class Leg:
         """Makes the settled run durable. False when mail has to be applied first."""
         at = self._services.time.now()
         recoveries = 0 if emitted.got_on else self._recoveries
-        receipts = {receipt.tool_call_id: receipt for receipt in emitted.receipts}
         covered = run
 
         def changes(follows: Position, frames: tuple[StoredFrame, ...], waited: int) -> Changes:
             nonlocal covered
             if emitted.messages:
                 covered = replace(run, events_after=waited + emitted.before_message)
-            return Changes(
-                uid=self.uid,
+            return changes_of(
+                self._row,
+                covered,
+                emitted,
                 follows=follows,
-                face=face_of(covered, binding=self._row.binding, priority=self._row.priority, at=at, recoveries=recoveries),
-                mail_applied=self._mail_applied,
-                mail_ignored=emitted.ignored,
-                mail_seen=self._mail_applied if gated else None,
                 frames=frames,
-                messages=tuple(message_row(message) for message in emitted.messages),
-                receipts=tuple(receipts.values()),
+                mail_applied=self._mail_applied,
+                gated=gated,
+                recoveries=recoveries,
                 release=release,
+                at=at,
             )
 
         if await self.journal.commit(changes, emitted.frames, at) is not None:
             return False
         self._run, self._emitted, self._recoveries, self._chosen = covered, NOTHING, recoveries, False
-        self._tell_kept()
+        self._mail_applied += len(emitted.closings)
+        self._kept.committed(self._facts)
         if self._performer is not None:
             self._performer.transcript.add(emitted.messages)
         return True
-
-    def _tell_kept(self) -> None:
-        """Whoever waits for a fact that was folded before this commit may go on."""
-        waiting = [(fact, durable) for fact, durable in self._kept if fact in self._facts]
-        for fact, durable in self._kept:
-            if fact not in self._facts and not durable.done():
-                durable.set_result(None)
-        self._kept = waiting
 
     def _act(self, work: Work) -> None:
         """Starts what should be going on and is not; stops what should not."""
@@ -348,10 +356,11 @@ class Leg:
         self._news = False
 
     async def _read_mail(self) -> None:
-        """Applies whatever the inbox holds, in order, none skipped (R6a)."""
-        for item in await self._read(lambda: self._services.reads.mail(self.uid, after=self._mail_applied, limit=None)):
+        """Applies whatever the inbox holds, none skipped (R6a)."""
+        items = await self._read(lambda: self._services.reads.mail(self.uid, after=self._mail_applied, limit=None))
+        for item in in_order(items):
             self._fold(MailCame(at=self._services.time.now(), mail=item))
-            self._mail_applied = item.seq
+        self._mail_applied = max((item.seq for item in items), default=self._mail_applied)
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         return await patiently(read, hold=self.hold, clock=self._services.clock)
@@ -379,15 +388,12 @@ class Leg:
             return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.RAISED)
         return Broke(at=at, code="internal", message=UNFORESEEN, details={})
 
-    def _time_came(self) -> None:
-        self._wake.set()
-
     def _check_time(self) -> None:
-        due = next_due(self._run)
+        due = deadline(self._run)
         now = self._services.time.now()
         if due is not None and due <= now and not self._run.out_of_time:
             self._fold(TimeCame(at=now))
 
     def _seconds_until_due(self) -> float | None:
-        due = None if self._run.out_of_time else next_due(self._run)
+        due = work_due(self._run, after=self._services.time.now())
         return None if due is None else self._services.time.seconds_until(due) + 0.001

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from runward.agents.contexts import RunContext
+from runward.agents.contexts import RunContext, ToolContext
 from runward.agents.limitations import Unsupported, unsupported_run
 from runward.agents.models import is_choice, model_name
 from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
-from runward.core.runs.calls import Call
-from runward.core.runs.decide import Activity, CallModel, ChooseModel, Project, RunCall, Screen, due_ending
+from runward.core.runs.calls import Call, CallStage
+from runward.core.runs.decide import Activity, CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, due_ending
 from runward.core.runs.facts import Broke, CheckpointSaved, Happening, ModelChosen
 from runward.core.runs.state import RunState
+from runward.core.runs.unsettled import UnknownEffect
 from runward.engine.activities import Running
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import NO_GENERATE, LegCallHost
@@ -24,12 +25,14 @@ from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
 from runward.engine.model_call import ModelCall, Prepared
+from runward.engine.probing import EvidenceCheck, ProbeCall
 from runward.engine.screening import Screener
 from runward.engine.sealing import Seal
 from runward.engine.services import Services
 from runward.engine.tool_calls import Invocation, Projection, ToolAttempt
 from runward.engine.transcript import Transcript
 from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
+from runward.ports.tools import Offer
 
 
 class Driver(Protocol):
@@ -67,6 +70,7 @@ class Performer:
         self._services = services
         self._cancel_grace = cancel_grace
         self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
 
     def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
@@ -79,13 +83,25 @@ class Performer:
                     activity, prepare=lambda: self._model_call(run), journal=driver.journal, hold=driver.hold, services=self._services
                 )
             case Screen():
-                return Screener(run, tools=self._deployed.tools, unsupported=self._deployed.unsupported, time=self._services.time)
+                return Screener(
+                    run,
+                    deployed=self._deployed,
+                    requested=self._requested,
+                    context_of=lambda call: self._predicate_context(run, call, driver),
+                    services=self._services,
+                )
             case RunCall():
                 return self._attempt(activity, run, driver)
             case Project():
                 call = run.call(activity.call_id)
                 host = self._host(call, driver)
                 return Projection(activity, prepare=lambda: self._invocation(run, call, host), raw=call.raw, services=self._services)
+            case Probe():
+                effect = self._effect(run, activity.call_id)
+                return ProbeCall(activity, prepare=lambda: self._looking_back(run, effect, driver), services=self._services)
+            case CheckEvidence():
+                effect = self._effect(run, activity.call_id)
+                return EvidenceCheck(activity, effect, prepare=lambda: self._looking_back(run, effect, driver), services=self._services)
 
     # -- models ------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +156,7 @@ class Performer:
     async def _offered(self, run: RunState) -> tuple[ToolSpec, ...]:
         """The tools the model is shown: those that are enabled now."""
         offered = []
-        for tool in self._deployed.agent.tools:
+        for tool in (*self._deployed.agent.tools, *self._contexts.client_tools):
             enabled = tool.offered
             if callable(enabled):
                 enabled = await call_author(f"enabled function of tool {tool.name!r}", enabled, await self._run_context(run))
@@ -176,6 +192,40 @@ class Performer:
             timeout_seconds=call.timeout_seconds,
             projects=call.projects,
         )
+
+    def _requested(self) -> Mapping[str, Offer]:
+        """The client tools of the request, compiled once per leg."""
+        if self._requested_tools is None:
+            self._requested_tools = self._deployed.offers_of(self._contexts.client_tools)
+        return self._requested_tools
+
+    async def _predicate_context(self, run: RunState, call: Call, driver: Driver) -> ToolContext[Any, Any]:
+        """What a predicate gets: the call has not started, so it can neither report progress nor save."""
+        host = self._host(call, driver)
+        host.over()
+        return self._contexts.of_call(run, call, await self.transcript.messages(), host)
+
+    @staticmethod
+    def _effect(run: RunState, call_id: str) -> UnknownEffect:
+        effect = run.unknown(call_id)
+        assert effect is not None, "only unknown effects are looked into"
+        return effect
+
+    async def _looking_back(self, run: RunState, effect: UnknownEffect, driver: Driver) -> Invocation:
+        """The call of an unknown effect as its attempt saw it, also when its turn is over."""
+        call = Call(
+            id=effect.tool_call_id,
+            provider_id="",
+            name=effect.tool_name,
+            arguments=effect.arguments,
+            effect=effect.effect,
+            stage=CallStage.UNKNOWN,
+            attempt=effect.attempt,
+            projects=self._deployed.tools[effect.tool_name].traits.projects,
+        )
+        host = self._host(call, driver)
+        host.over()
+        return await self._invocation(run, call, host)
 
     async def _run_context(self, run: RunState) -> RunContext[Any, Any]:
         return self._contexts.of_run(run, await self.transcript.messages())

@@ -1,63 +1,139 @@
-"""Stations 2 to 4 for a turn's proposed calls: what may run, with which arguments, and what is answered instead."""
+"""Stations 2 to 4 for a turn's calls: what may run, with which arguments, what a person has to approve, and what is answered instead."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from runward.core.runs.calls import MAX_ARGUMENT_BYTES, MAX_CALLS_PER_TURN, Call, CallStage, Result, parse_arguments
+from runward.agents.agent import Agent
+from runward.agents.approvals import Approval, Block
+from runward.agents.contexts import ToolContext
+from runward.agents.rules import Policy
+from runward.core.errors import RunwardError
+from runward.core.runs.calls import MAX_ARGUMENT_BYTES, MAX_CALLS_PER_TURN, ApprovalTerms, Call, CallStage, Result, parse_arguments
 from runward.core.runs.facts import Broke, Happening, Screened, Screening
 from runward.core.runs.state import RunState
-from runward.core.text import shorten
-from runward.engine.timing import StoreTime
-from runward.ports.tools import Tool
+from runward.core.text import clean, shorten
+from runward.engine.authors import AuthorFailed, call_author
+from runward.engine.deployment import Deployed
+from runward.engine.services import Services
+from runward.ports.tools import Offer
 
 NAMES_SHOWN = 32
 NAME_SHOWN = 128
+REASON_LIMIT = 4_096
+BLOCKED = "The call was blocked."
 
 
 class Screener:
-    """Looks at every proposed call of the turn, all at once, before any of them starts."""
+    """Looks at every proposed and cleared call of the turn, all at once, before any of them starts.
 
-    def __init__(self, run: RunState, *, tools: Mapping[str, Tool], unsupported: Mapping[str, str], time: StoreTime) -> None:
+    `context_of` makes the context that predicates get. `requested` are the tools that the request brought.
+    """
+
+    def __init__(
+        self,
+        run: RunState,
+        *,
+        deployed: Deployed,
+        requested: Callable[[], Mapping[str, Offer]],
+        context_of: Callable[[Call], Awaitable[ToolContext[Any, Any]]],
+        services: Services,
+    ) -> None:
         self._run = run
-        self._tools = tools
-        self._unsupported = unsupported
-        self._time = time
+        self._deployed = deployed
+        self._requested = requested
+        self._context_of = context_of
+        self._services = services
 
     def stop(self) -> None:
         """Nothing to stop: it has no effect, and the next leg does it again."""
 
     async def outcome(self) -> Happening:
-        at = self._time.now()
-        proposed = [call for call in self._run.turn if call.stage is CallStage.PROPOSED]
-        for call in proposed:
-            if call.offered and call.name in self._unsupported:
-                return Broke(at=at, code="internal", message=self._unsupported[call.name], details={"tool_name": call.name})
-        return Screened(at=at, screenings=tuple(self._screening(call) for call in proposed))
+        try:
+            return await self._outcome()
+        except RunwardError as error:
+            self._services.telemetry.problem("screening_impossible", error)
+            return self._broke(error.code, error.detail, {})
 
-    def _screening(self, call: Call) -> Screening:
+    async def _outcome(self) -> Happening:
+        offers = {**self._requested(), **self._deployed.waiting, **self._deployed.tools}
+        calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
+        for call in calls:
+            if call.offered and call.name in self._deployed.unsupported:
+                return self._broke("internal", self._deployed.unsupported[call.name], {"tool_name": call.name})
+            if call.offered and call.name in offers and not permitted(self._deployed.agent.policy, call.name):
+                message = f"The policy does not allow the tool {call.name!r}, which the model called."
+                return self._broke("tool_not_allowed", message, {"tool_name": call.name})
+        screenings = [await self._screening(call, offers) for call in calls]
+        return Screened(at=self._services.time.now(), screenings=tuple(screenings))
+
+    async def _screening(self, call: Call, offers: Mapping[str, Offer]) -> Screening:
         if call.position > MAX_CALLS_PER_TURN:
             return _refused(call, "blocked", f"Only the first {MAX_CALLS_PER_TURN} calls of one answer are run. Ask again for the others.")
-        tool = self._tools.get(call.name)
-        if tool is None or not call.offered:
-            return _refused(call, "unknown_tool", self._unknown_tool(call.name))
+        offer = offers.get(call.name)
+        if offer is None or not call.offered:
+            return _refused(call, "unknown_tool", _unknown_tool(call.name, offers))
         _, canonical = parse_arguments(call.arguments)
         if canonical is None:
             message = f"The arguments must be a JSON object of at most {MAX_ARGUMENT_BYTES // 1024} KiB."
-            return Screening(call_id=call.id, traits=tool.traits, arguments="", refusal=_error("invalid_arguments", message))
-        refusal = tool.refusal(json.loads(canonical))
-        return Screening(
-            call_id=call.id,
-            traits=tool.traits,
-            arguments=canonical,
-            refusal=None if refusal is None else _error("invalid_arguments", refusal),
+            return Screening(call_id=call.id, traits=offer.traits, arguments="", refusal=_error("invalid_arguments", message))
+        arguments = json.loads(canonical)
+        refusal = offer.refusal(arguments)
+        terms: ApprovalTerms | str | None = None
+        if refusal is None:
+            terms = await self._terms(call, offer, arguments)
+        refused = _error("invalid_arguments", refusal) if refusal is not None else None
+        if isinstance(terms, str):
+            refused, terms = _error("blocked", terms), None
+        return Screening(call_id=call.id, traits=offer.traits, arguments=canonical, refusal=refused, approval=terms)
+
+    async def _terms(self, call: Call, offer: Offer, arguments: Mapping[str, Any]) -> ApprovalTerms | str | None:
+        """How a person has to approve the call; None when nobody has to; a text when the author's predicate blocks it. A predicate decides
+        once, when the model asks (I-32), and one that fails has not said that the call may run (I-29)."""
+        approval, always = approval_for(self._deployed.agent, call.name)
+        if approval is None:
+            return None
+        if approval.when is not None and not always and call.stage is CallStage.PROPOSED:
+            try:
+                asks = await call_author("approval predicate", approval.when, arguments, await self._context_of(call))
+            except AuthorFailed as error:
+                self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what, tool=call.name)
+                asks = True
+            if isinstance(asks, Block):
+                return shorten(clean(str(asks.reason)), REASON_LIMIT) or BLOCKED
+            if asks is False:
+                return None
+        return ApprovalTerms(
+            version=approval.version,
+            editable=approval.editable,
+            expires_seconds=approval.expires_seconds,
+            on_expiry=approval.on_expiry,
+            reason=approval.reason,
+            schema=offer.traits.parameters,
         )
 
-    def _unknown_tool(self, name: str) -> str:
-        known = sorted(self._tools)
-        some = ", ".join(known[:NAMES_SHOWN]) + (", …" if len(known) > NAMES_SHOWN else "")
-        return f"There is no tool named {shorten(name, NAME_SHOWN)!r}. " + (f"The tools are: {some}." if known else "There are no tools.")
+    def _broke(self, code: str, message: str, details: Mapping[str, Any]) -> Broke:
+        return Broke(at=self._services.time.now(), code=code, message=message, details=details)
+
+
+def permitted(policy: Policy, tool_name: str) -> bool:
+    """Whether a policy lets a tool be called."""
+    return tool_name not in policy.deny_tools and (policy.allow_tools is None or tool_name in policy.allow_tools)
+
+
+def approval_for(agent: Agent, tool_name: str) -> tuple[Approval | None, bool]:
+    """How calls of a tool are approved, by its author or the agent's policy; the policy's word is `always`."""
+    own = next((tool.approval for tool in agent.tools if tool.name == tool_name), None)
+    always = tool_name in agent.policy.require_approval
+    return (own or Approval() if always else own), always
+
+
+def _unknown_tool(name: str, offers: Mapping[str, Offer]) -> str:
+    known = sorted(offers)
+    some = ", ".join(known[:NAMES_SHOWN]) + (", …" if len(known) > NAMES_SHOWN else "")
+    return f"There is no tool named {shorten(name, NAME_SHOWN)!r}. " + (f"The tools are: {some}." if known else "There are no tools.")
 
 
 def _refused(call: Call, outcome: str, message: str) -> Screening:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runward.agents.limitations import Unsupported
@@ -133,8 +133,7 @@ class ToolAttempt:
             case Unsupported():
                 return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
             case NeedsInput():
-                message = "A tool asked the user a question, which this version does not run yet."
-                return Broke(at=self._services.time.now(), code="internal", message=message, details={})
+                return replace(self._ended(How.ASKS), question=_said(error), choices=error.choices)
         if error is not None:
             self._services.telemetry.problem("tool_failed", error, tool=invocation.tool.traits.name)
         return self._ended(how or How.RAISED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from runward.core.kernel.actor import Envelope, Scope, Status
 from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
@@ -27,7 +27,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A place in a list: the last row of a page."""
+    """A place in a list: the last row of a page. `uid` is an actor's, or in a list of approvals the approval's id."""
 
     at: int
     uid: str
@@ -59,6 +59,45 @@ class ActorQuery:
     ended_before: int | None = None
     updated_before: int | None = None
     order: Order = Order.NEWEST
+    horizon: int | None = None
+    after: Place | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredApproval:
+    """A request for approval as the inbox shows it. `run_id` is the public id of the actor that asks, and scope and agent are that actor's.
+
+    `status` is `pending`, or how it ended: `approved`, `denied`, `expired` or `cancelled`; `decided_at` and `decision` are None until then.
+    `data` and `decision` are JSON text.
+    """
+
+    id: str
+    uid: str
+    run_id: str
+    scope: Scope
+    agent: str
+    tool: str
+    status: str
+    created_at: int
+    expires_at: int | None
+    data: str
+    decided_at: int | None
+    decision: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalQuery:
+    """Which requests for approval to list, over `(created_at, id)`. What the fields mean is as in `ActorQuery`."""
+
+    scope: Scope | None
+    statuses: Sequence[str] = ()
+    run_id: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    user: str | None = None
+    created_after: int | None = None
+    order: Literal[Order.NEWEST, Order.OLDEST] = Order.NEWEST
     horizon: int | None = None
     after: Place | None = None
     limit: int = 100
@@ -99,6 +138,14 @@ class Reads(Protocol):
 
     async def mail_by_key(self, uid: str, keys: Sequence[str]) -> Mapping[str, Mail]:
         """The mail that has these keys, by key."""
+        ...
+
+    async def approval(self, scope: Scope | None, id: str) -> StoredApproval | None:
+        """The request for approval with this id, if the scope may see it; None as a scope sees all."""
+        ...
+
+    async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
+        """At most `query.limit` requests for approval behind `query.after`, in order: no repeats, no misses (R43)."""
         ...
 
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:

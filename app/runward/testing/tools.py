@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runward.core.runs.calls import ToolTraits
-from runward.ports.tools import Returned, Tool
+from runward.ports.tools import ProbeAnswer, Returned, Tool
 from runward.testing.clock import VirtualClock
 
 
@@ -33,3 +33,9 @@ class WatchedTool:
 
     async def project(self, raw: Any, context: Any) -> Returned:
         return await self._tool.project(raw, context)
+
+    async def probe(self, idempotency_key: str, arguments: Mapping[str, Any], context: Any) -> ProbeAnswer:
+        return await self._tool.probe(idempotency_key, arguments, context)
+
+    async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
+        return await self._tool.evidence_holds(evidence, context)

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from runward.agents.agent import Agent
-from runward.agents.limitations import unsupported_call
-from runward.agents.tools import Tool
+from runward.agents.builtin import BuiltinTool
+from runward.agents.elsewhere import ClientTool
+from runward.agents.schemas import Schema
+from runward.agents.tools import AnyTool, Tool
+from runward.core.runs.calls import ToolTraits
 from runward.ports import tools as port
 from runward.tools.local import LocalTool
 from runward.tools.threads import Threads
 
 
+class WaitingTool:
+    """`ports.tools.Offer` of a tool that nobody here runs: its calls wait for somebody else, or for a time."""
+
+    def __init__(self, tool: AnyTool) -> None:
+        self._traits = tool.traits
+        self._schema = Schema(tool.parameters, of=f"Tool {tool.name!r}")
+
+    @property
+    def traits(self) -> ToolTraits:
+        return self._traits
+
+    def refusal(self, arguments: Mapping[str, Any]) -> str | None:
+        complaint = self._schema.complaint(arguments)
+        return None if complaint is None else f"The arguments do not fit: {complaint}."
+
+
 def bodies(agent: Agent, *, max_result_bytes: int, threads: Threads) -> dict[str, port.Tool]:
-    """The agent's tools that can run, compiled. Those that cannot, or need a person first, have no body: they cannot run by accident.
+    """The agent's own functions, compiled.
 
     `max_result_bytes` is how long a result may be as stored text, `threads` is shared by all agents of a process.
     """
     return {
         tool.name: LocalTool(tool, max_result_bytes=max_result_bytes, threads=threads)
         for tool in agent.tools
-        if isinstance(tool, Tool) and tool.enabled is not False and unsupported_call(agent, tool) is None
+        if isinstance(tool, Tool) and tool.enabled is not False
     }
+
+
+def waiting(tools: Iterable[AnyTool]) -> dict[str, port.Offer]:
+    """Those of some tools whose calls wait: client tools, questions, timers."""
+    return {tool.name: WaitingTool(tool) for tool in tools if isinstance(tool, ClientTool | BuiltinTool)}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from runward.agents.annotations import UNRESOLVED
+from runward.agents.probes import CannotTell, DidNotHappen, Happened
 from runward.agents.schemas import Schema
 from runward.agents.signatures import build_complaint
 from runward.agents.tools import Tool
 from runward.core.errors import ToolError
 from runward.core.runs.calls import ToolTraits
-from runward.ports.tools import Returned
+from runward.ports.tools import Found, NotFound, ProbeAnswer, Returned, Unclear
 from runward.tools.containment import caught, contained, value_of
 from runward.tools.results import Recorder
 from runward.tools.threads import Threads
@@ -36,6 +37,8 @@ class LocalTool:
         self._signature = tool.signature
         self._function = tool.function
         self._to_model_output = tool.to_model_output
+        self._probe = tool.probe
+        self._verify_evidence = tool.verify_evidence
         self._schema = Schema(tool.parameters, of=of)
         self._threads = threads
         self._results = Recorder(
@@ -76,6 +79,31 @@ class LocalTool:
         function = self._to_model_output
         return await self._call(partial(function, value), inspect.iscoroutinefunction(function), self._projections.record)
 
+    async def probe(self, idempotency_key: str, arguments: Mapping[str, Any], context: Any) -> ProbeAnswer:
+        """What the author's probe says. Raises TypeError for what is no answer, BadResult for a result that cannot be recorded."""
+        assert self._probe is not None
+        answer = await self._asked(partial(self._probe, idempotency_key, arguments, context), inspect.iscoroutinefunction(self._probe))
+        match answer:
+            case Happened():
+                return Found(returned=self._results.record(answer.result))
+            case DidNotHappen():
+                return NotFound()
+            case CannotTell():
+                return Unclear(why=str(answer.why))
+            case _:
+                raise TypeError(f"A probe answers Happened, DidNotHappen or CannotTell, not {type(answer).__name__}.")
+
+    async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
+        """What the author says of evidence: only True counts."""
+        assert self._verify_evidence is not None
+        function = self._verify_evidence
+        return await self._asked(partial(function, evidence, context), inspect.iscoroutinefunction(function)) is True
+
+    async def _asked(self, function: Callable[[], Any], is_async: bool) -> Any:
+        """An author's function that is no tool: `async def` on the loop, `def` in a thread."""
+        given = function() if is_async else value_of(await self._threads.run(partial(caught, function)))
+        return value_of(await contained(lambda: _itself(given))) if inspect.isawaitable(given) else given
+
     async def _call(self, function: Callable[[], Any], is_async: bool, record: Record) -> Returned:
         if is_async:
             return value_of(await contained(lambda: _awaited(function, record)))
@@ -83,6 +111,10 @@ class LocalTool:
         if isinstance(given, Returned):
             return given
         return value_of(await contained(lambda: _awaited(lambda: given, record)))
+
+
+async def _itself(given: Awaitable[Any]) -> Any:
+    return await given
 
 
 async def _awaited(function: Callable[[], Any], record: Record) -> Returned:

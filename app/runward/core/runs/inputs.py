@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ def came(run: RunState, mail: Mail, at: int) -> Applied:
     return run, Emitted(frames=(_ignored(mail.kind),), ignored=(mail.seq,))
 
 
-def in_order(items: list[Mail]) -> list[Mail]:
+def in_order(items: Sequence[Mail]) -> list[Mail]:
     """Mail in the order it is applied: a cancel outranks whatever lies beside it (R37)."""
     return sorted(items, key=lambda item: (item.kind is not MailKind.CANCEL, item.seq))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from runward.core.kernel.actor import Envelope, Scope
@@ -11,7 +11,7 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery, Order
+from runward.ports.reads import ActorQuery, ApprovalQuery, Order, StoredApproval
 from runward.stores.memory.database import Faults, MemoryDatabase, Rows
 
 T = TypeVar("T")
@@ -60,6 +60,15 @@ class MemoryReads:
 
         return await self._of(uid, "mail_by_key", {}, work)
 
+    async def approval(self, scope: Scope | None, id: str) -> StoredApproval | None:
+        def work() -> StoredApproval | None:
+            return next((found for found in _approvals(self._database) if found.id == id and _sees(scope, found.scope)), None)
+
+        return await self._database.turn(self._faults, "approval", work)
+
+    async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
+        return await self._database.turn(self._faults, "approvals", lambda: _list_approvals(self._database, query))
+
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
         return await self._database.turn(self._faults, "remembered", lambda: self._database.remembered(key))
 
@@ -103,7 +112,44 @@ def _at(envelope: Envelope, order: Order) -> int | None:
     return envelope.ended_at if order is Order.ENDED else envelope.created_at
 
 
-def _in_page(place: tuple[int, str], query: ActorQuery) -> bool:
+def _approvals(database: MemoryDatabase) -> Iterator[StoredApproval]:
+    for rows in database.actors.values():
+        for row, closing in rows.approvals.values():
+            yield StoredApproval(
+                id=row.id,
+                uid=rows.envelope.uid,
+                run_id=rows.envelope.public_id,
+                scope=rows.envelope.scope,
+                agent=rows.envelope.agent,
+                tool=row.tool,
+                status="pending" if closing is None else closing.status,
+                created_at=row.created_at,
+                expires_at=row.expires_at,
+                data=row.data,
+                decided_at=None if closing is None else closing.decided_at,
+                decision=None if closing is None else closing.decision,
+            )
+
+
+def _list_approvals(database: MemoryDatabase, query: ApprovalQuery) -> Sequence[StoredApproval]:
+    placed = [((found.created_at, found.id), found) for found in _approvals(database) if _is_asked_for(found, query)]
+    placed.sort(key=lambda item: item[0], reverse=query.order is Order.NEWEST)
+    return [found for place, found in placed if _in_page(place, query)][: query.limit]
+
+
+def _is_asked_for(found: StoredApproval, query: ApprovalQuery) -> bool:
+    return (
+        _sees(query.scope, found.scope)
+        and (not query.statuses or found.status in query.statuses)
+        and query.run_id in (None, found.run_id)
+        and query.agent in (None, found.agent)
+        and query.tool in (None, found.tool)
+        and query.user in (None, found.scope.user)
+        and _within(found.created_at, query.created_after, None)
+    )
+
+
+def _in_page(place: tuple[int, str], query: ActorQuery | ApprovalQuery) -> bool:
     if query.order is Order.NEWEST:
         return query.after is None or place < (query.after.at, query.after.uid)
     if query.horizon is not None and place[0] > query.horizon:

@@ -9,12 +9,13 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery
+from runward.ports.reads import ActorQuery, ApprovalQuery, StoredApproval
 from runward.stores.sql import queries
 from runward.stores.sql.database import Database
 from runward.stores.sql.gates import known_key
 from runward.stores.sql.journal import unpack
-from runward.stores.sql.rows import envelope_of, key_values, mail_of, message_of, receipt_of
+from runward.stores.sql.lists import listed, listed_approvals
+from runward.stores.sql.rows import Values, approval_of, envelope_of, key_values, mail_of, message_of, receipt_of
 from runward.stores.sql.statements import as_list
 
 
@@ -26,13 +27,9 @@ class SqlReads:
         self._dialect = database.dialect
 
     async def find(self, kind: str, scope: Scope | None, public_id: str) -> Envelope | None:
-        values = {"kind": kind, "public_id": public_id}
-        if scope is None:
-            statement = queries.find(self._dialect, tenant=False, user=False, namespace=False)
-        else:
-            statement = queries.find(self._dialect, tenant=True, user=scope.user is not None, namespace=scope.namespace is not None)
-            values |= {"tenant": scope.tenant, "user_id": scope.user or "", "namespace": scope.namespace or ""}
-        rows = await self._database.read(statement, values)
+        rows = await self._database.read(
+            queries.find(self._dialect, **_parts(scope)), {"kind": kind, "public_id": public_id, **_scope_values(scope)}
+        )
         return envelope_of(rows[0]) if rows else None
 
     async def get(self, uid: str) -> Envelope | None:
@@ -40,7 +37,7 @@ class SqlReads:
         return envelope_of(rows[0]) if rows else None
 
     async def list(self, query: ActorQuery) -> Sequence[Envelope]:
-        return [envelope_of(row) for row in await self._database.read(queries.listed(self._dialect, query), {})]
+        return [envelope_of(row) for row in await self._database.read(listed(self._dialect, query), {})]
 
     async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
         rows = await self._database.read(queries.frames_after(self._dialect), {"uid": uid, "after": after, "limit": limit})
@@ -66,9 +63,29 @@ class SqlReads:
         rows = await self._database.read(queries.mail_by_key(self._dialect), values)
         return {mail.key: mail for mail in map(mail_of, rows)}
 
+    async def approval(self, scope: Scope | None, id: str) -> StoredApproval | None:
+        rows = await self._database.read(queries.approval(self._dialect, **_parts(scope)), {"id": id, **_scope_values(scope)})
+        return approval_of(rows[0]) if rows else None
+
+    async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
+        return [approval_of(row) for row in await self._database.read(listed_approvals(self._dialect, query), {})]
+
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
         rows = await self._database.read(queries.remembered(self._dialect), key_values(key))
         return known_key(key, tuple(rows[0])) if rows else None
+
+
+def _parts(scope: Scope | None) -> dict[str, bool]:
+    """Which parts of a scope are set."""
+    return {
+        "tenant": scope is not None,
+        "user": scope is not None and scope.user is not None,
+        "namespace": scope is not None and scope.namespace is not None,
+    }
+
+
+def _scope_values(scope: Scope | None) -> Values:
+    return {} if scope is None else {"tenant": scope.tenant, "user_id": scope.user, "namespace": scope.namespace}
 
 
 def _number(limit: int | None) -> int:

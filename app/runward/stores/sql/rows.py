@@ -10,8 +10,9 @@ from runward.core.kernel.actor import Envelope, Position, Scope, Status
 from runward.core.kernel.commit import Changes, IdempotencyKey, NewActor
 from runward.core.kernel.mail import Letter, Mail, MailKind
 from runward.core.kernel.records import ApprovalClosing, MessageRow, Receipt, Stage
+from runward.ports.reads import StoredApproval
 from runward.ports.store import Head
-from runward.stores.sql.tables import actors, columns, mail, messages, receipts
+from runward.stores.sql.tables import actors, approvals, columns, mail, messages, receipts
 
 Row = Sequence[Any]
 Values = dict[str, Any]
@@ -31,6 +32,11 @@ RECEIPT: Final = columns(
     "tool_call_id step position tool_name stage effect attempt arguments raw output is_error outcome started_at ended_at detail format",
 )
 MAIL: Final = columns(mail, "seq kind dedupe_key data principal received_at applied_revision ignored")
+
+APPROVAL: Final = (
+    *columns(approvals, "id uid tenant user_id namespace agent tool status created_at expires_at data decided_at decision"),
+    actors.c.public_id,
+)
 
 
 def envelope_of(row: Row) -> Envelope:
@@ -134,6 +140,24 @@ def mail_of(row: Row) -> Mail:
         received_at=received_at,
         applied_revision=applied_revision,
         ignored=bool(ignored),
+    )
+
+
+def approval_of(row: Row) -> StoredApproval:
+    id, uid, tenant, user, namespace, agent, tool, status, created_at, expires_at, data, decided_at, decision, public_id = row
+    return StoredApproval(
+        id=id,
+        uid=uid,
+        run_id=public_id,
+        scope=Scope(tenant=tenant, user=user, namespace=namespace),
+        agent=agent,
+        tool=tool,
+        status=status,
+        created_at=created_at,
+        expires_at=expires_at,
+        data=data,
+        decided_at=decided_at,
+        decision=decision,
     )
 
 

@@ -197,7 +197,10 @@ approvals: Final = Table(
     PrimaryKeyConstraint("id"),
 )
 Index(None, approvals.c.uid)
+# `status` is in it although it is always the same: it is by the columns that are asked for that SQLite chooses among indexes.
+_pending = text("status = 'pending'")
 Index(None, approvals.c.tenant, approvals.c.created_at)
+Index("approvals_pending", approvals.c.tenant, approvals.c.status, approvals.c.created_at, postgresql_where=_pending, sqlite_where=_pending)
 
 idempotency_keys: Final = Table(
     "idempotency_keys",
