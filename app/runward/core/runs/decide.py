@@ -74,10 +74,12 @@ Activity = ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckE
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`start` is what should be going on, `stop` what may be going on and should not: each of it ends with a fact of its own."""
+    """`start` is what should be going on, `stop` what may be going on and should not: each of it ends with a fact of its own. So does
+    `finish`: what may go on, but does not begin any more."""
 
     start: tuple[Activity, ...] = ()
     stop: tuple[Activity, ...] = ()
+    finish: tuple[Activity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ def _model_call(run: RunState) -> Work:
     call = CallModel(reservation.step, reservation.attempt, reservation.not_before)
     if run.hurried or run.caretaker:
         return Work(stop=(call,))
+    if run.hold is not None:
+        return Work(start=tuple(_checks(run)), finish=(call,))
     if run.model is None:
         return Work(start=(ChooseModel(),))
     return Work(start=(call, *_checks(run)))
