@@ -7,8 +7,8 @@ from dataclasses import replace
 from runward.core.runs import frames
 from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.emitted import Emitted
-from runward.core.runs.receipts import receipt_of
-from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED, UNKNOWN_TO_MODEL
+from runward.core.runs.receipts import TOLD, receipt_of
+from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 
@@ -43,7 +43,7 @@ def ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent =
 def without_result(run: RunState, call: Call) -> Result:
     """What answers a call that the end of its run overtook."""
     if run.unknown(call.id) is not None:
-        return Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
+        return TOLD
     match call.stage:
         case CallStage.EXECUTED:
             return Result(output=FINISHED_UNSEEN)

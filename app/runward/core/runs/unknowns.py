@@ -12,8 +12,7 @@ from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, ended, with_call
 from runward.core.runs.facts import EvidenceChecked, Probed
-from runward.core.runs.receipts import receipt_of, settled_receipt, to_text
-from runward.core.runs.sentences import UNKNOWN_TO_MODEL
+from runward.core.runs.receipts import TOLD, approval_of, receipt_of, settled_receipt, to_text
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unsettled import Decision, ProbeStatus, Probing, Settlement, UnknownEffect, probe_backoff_ms
@@ -32,6 +31,7 @@ def became_unknown(run: RunState, call: Call, at: int) -> Applied:
         started_at=call.started_at or at,
         worker=call.worker or "",
         told=tells and not call.probes,
+        approval=approval_of(call),
         wants_evidence=call.wants_evidence,
     )
     run = replace(run, unknowns=(*run.unknowns, effect))
@@ -132,7 +132,8 @@ def _settled(run: RunState, effect: UnknownEffect, settlement: Settlement) -> Ap
     else:
         run = replace(run, unknowns=tuple(other for other in run.unknowns if other.tool_call_id != effect.tool_call_id))
     if call is None:  # the model was told and went on, or the run has ended: only the records change
-        return run, _corrected(effect, settlement, record)
+        told = (replace(call, settled=record, checkpoint=None) if call.id == effect.tool_call_id else call for call in run.turn)
+        return replace(run, turn=tuple(told)), _corrected(effect, settlement, record)
     call = replace(call, settled=record)
     if settlement.decision is Decision.RETRY:
         ran = settlement.probe is None and call.ran
@@ -154,7 +155,7 @@ def _corrected(effect: UnknownEffect, settlement: Settlement, record: Mapping[st
 
 
 def _tell(run: RunState, call: Call, at: int) -> Applied:
-    return ended(run, call, Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False), at)
+    return ended(run, call, TOLD, at)
 
 
 def _waiting(run: RunState, call_id: str, attempt: int) -> Call | None:
