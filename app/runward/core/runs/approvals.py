@@ -20,13 +20,13 @@ from runward.core.runs.state import Ending, RunState, StopReason
 from runward.core.runs.transitions import CallEvent, next_stage
 
 
-def to_be_asked(run: RunState, call: Call, terms: ApprovalTerms, issued: str) -> bool:
+def to_be_asked(run: RunState, call: Call, terms: ApprovalTerms, decided_on: str) -> bool:
     """Whether a call needs approval was decided when the model asked for it (I-32). One that was approved is asked for again under another
-    version of the approval, or with other arguments than those `issued`, and never twice under one id: its verdict is known (R19, R22)."""
+    version of the approval, or with other arguments than those `decided_on`, and never twice under one id: its verdict is known (R19, R22)."""
     if call.stage is CallStage.PROPOSED:
         return True
     gate = call.gate
-    if gate is None or (gate.version == terms.version and call.arguments == issued):
+    if gate is None or (gate.version == terms.version and call.arguments == decided_on):
         return False
     return _id(run, call, terms) not in (gate.id, *gate.before)
 

@@ -65,9 +65,9 @@ def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Appli
         return ended(run, call, refusal, at, CallEvent.REFUSED)
     if traits is None:
         raise InvariantViolated(f"Call {call.id} was admitted without a tool.")
-    issued, call = call.arguments, replace(call, arguments=screening.arguments)
+    decided_on, call = call.arguments, replace(call, arguments=screening.arguments)
     terms = screening.approval
-    if terms is not None and approvals.to_be_asked(run, call, terms, issued):
+    if terms is not None and approvals.to_be_asked(run, call, terms, decided_on):
         return approvals.asked(run, call, traits, terms, at)
     if traits.awaits is not None:
         return waiting.begun(run, call, traits, at)
