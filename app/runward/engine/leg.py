@@ -301,10 +301,13 @@ class Leg:
         return True
 
     def _act(self, work: Work) -> None:
-        """Starts what should be going on and is not; stops what should not."""
+        """Starts what should be going on and is not; stops what should not. What has not begun and need not any more is over."""
         self._start([activity for activity in work.start if self._is_new(activity)], self._run)
         for activity in work.stop:
             if not self._activities.stop(activity):
+                self._report(never_started(activity, self._services.time.now()))
+        for activity in work.finish:
+            if self._is_new(activity):
                 self._report(never_started(activity, self._services.time.now()))
 
     def _start(self, activities: Sequence[Activity], run: RunState) -> None:

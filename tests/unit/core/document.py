@@ -15,7 +15,12 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "semantics.md"
 
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
-WORDS = {Then.FAIL_UNCERTAIN: "fail, effect uncertain", Then.TRY_AGAIN: "try again", Then.START_OVER: "start over"}
+WORDS = {
+    Then.ASK: "ask the user",
+    Then.FAIL_UNCERTAIN: "fail, effect uncertain",
+    Then.TRY_AGAIN: "try again",
+    Then.START_OVER: "start over",
+}
 
 
 def blocks() -> dict[str, str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.actor import FORMAT, Envelope, Scope, Status
 from runward.core.kernel.frames import Frame
-from runward.core.kernel.mail import Mail, MailKind
-from runward.core.kernel.records import Receipt
+from runward.core.kernel.mail import Letter, Mail, MailKind
+from runward.core.kernel.records import ApprovalClosing, ApprovalRow, Receipt
 from runward.core.messages import Message, TextPart
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.begin import begin
-from runward.core.runs.calls import Call, CallStage, Effect, How, Result, ToolTraits, parse_arguments
+from runward.core.runs.calls import ApprovalTerms, Awaited, Call, CallStage, Gate, How, Result
 from runward.core.runs.decide import Decision, LegOver, RunCall, Work, decide
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.facts import (
@@ -23,22 +23,25 @@ from runward.core.runs.facts import (
     AttemptEnded,
     CallAsked,
     DrainAsked,
+    EvidenceChecked,
     Fact,
     LegStarted,
     MailCame,
     ModelBrokenOff,
     ModelFailed,
     Move,
+    Probed,
     Projected,
     Screened,
-    Screening,
     TimeCame,
 )
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
+from runward.core.runs.unsettled import ProbeStatus, UnknownEffect
 from runward.core.runs.view import control, task_outcome
 from runward.core.usage import Usage
+from tests.unit.core.tooling import asked, screening
 
 T0 = 1_700_000_000_000
 """When every run of these tests is created, in milliseconds."""
@@ -47,47 +50,6 @@ UID = "0" * 31 + "1"
 
 MOST_MOVES = 12
 """A settled state is reached within so many moves, or `decide` runs in circles."""
-
-
-def traits(name: str, effect: Effect, **differing: Any) -> ToolTraits:
-    made = ToolTraits(name=name, description="", parameters={"type": "object"}, effect=effect)
-    return replace(made, **differing)
-
-
-TOOLS = {
-    tool.name: tool
-    for tool in (
-        traits("look", Effect.READ),
-        traits("note", Effect.IDEMPOTENT_WRITE),
-        traits("charge", Effect.NON_IDEMPOTENT_WRITE),
-        traits("poke", Effect.UNCLASSIFIED),
-        traits("ship", Effect.NON_IDEMPOTENT_WRITE, on_unknown="tell_model"),
-        traits("paint", Effect.READ, projects=True),
-        traits("bill", Effect.NON_IDEMPOTENT_WRITE, projects=True),
-    )
-}
-"""One tool of each kind that the state machine tells apart."""
-
-TOOL_OF = {Effect.READ: "look", Effect.IDEMPOTENT_WRITE: "note", Effect.NON_IDEMPOTENT_WRITE: "charge", Effect.UNCLASSIFIED: "poke"}
-
-
-def asked(name: str, arguments: Any = None, *, id: str = "call_1", offered: bool | None = None) -> CallAsked:
-    """A call as a model asks for it. Arguments that are a text go as they are."""
-    text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
-    return CallAsked(provider_id=id, tool_name=name, arguments=text, offered=name in TOOLS if offered is None else offered)
-
-
-def screening(call: Call) -> Screening:
-    """What a worker's stations 2 to 4 say of a call: known tools may run with any JSON object."""
-    tool = TOOLS.get(call.name)
-    if tool is None or not call.offered:
-        refusal = Result(output="no such tool", is_error=True, outcome="unknown_tool")
-        return Screening(call_id=call.id, traits=None, arguments="", refusal=refusal)
-    canonical = parse_arguments(call.arguments)[1]
-    if canonical is None:
-        refusal = Result(output="not a JSON object", is_error=True, outcome="invalid_arguments")
-        return Screening(call_id=call.id, traits=tool, arguments="", refusal=refusal)
-    return Screening(call_id=call.id, traits=tool, arguments=canonical, refusal=None)
 
 
 def ok(output: Any = "ok") -> Result:
@@ -150,14 +112,26 @@ def row_of(run: RunState, **differing: Any) -> Envelope:
 
 
 class Drive:
-    """One run. `settle` makes the moves that `decide` asks for and saves, as a leg's commit does; `crash` loses what was not saved."""
+    """One run. `settle` makes the moves that `decide` asks for and saves, as a leg's commit does; `crash` loses what was not saved.
+    `gates` says which tools' calls have to be approved, and how."""
 
-    def __init__(self, *, model: str | None = "test:model", created_at: int = T0, **limits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        model: str | None = "test:model",
+        created_at: int = T0,
+        gates: Mapping[str, ApprovalTerms] | None = None,
+        **limits: Any,
+    ) -> None:
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
         self.at = created_at
         self.frames: list[Frame] = []
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
+        self.gates = dict(gates or {})
+        self.requests: list[ApprovalRow] = []
+        self.closed_requests: list[ApprovalClosing] = []
+        self.closings: list[Letter] = []
         self.ignored: list[int] = []
         self.mail = 0
         self.leg = 0
@@ -212,6 +186,9 @@ class Drive:
         self.frames += emitted.frames
         self.messages += emitted.messages
         self.receipts |= {receipt.tool_call_id: receipt for receipt in emitted.receipts}
+        self.requests += emitted.approvals
+        self.closed_requests += emitted.approval_closings
+        self.closings += emitted.closings
         self.ignored += emitted.ignored
 
     def _save(self) -> None:
@@ -265,26 +242,64 @@ class Drive:
         return self
 
     def screen(self) -> Drive:
-        proposed = [call for call in self.run.turn if call.stage is CallStage.PROPOSED]
-        self.apply(Screened(at=self.at, screenings=tuple(screening(call) for call in proposed)))
+        looked_at = [call for call in self.run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
+        self.apply(Screened(at=self.at, screenings=tuple(screening(call, self.gates) for call in looked_at)))
         return self
 
-    def ends(self, call_id: str, how: How, result: Result | None = None, *, raw: Any = None) -> Drive:
+    def refuses(self, call_id: str, outcome: str = "invalid_arguments") -> Drive:
+        """Screening refuses one call."""
+        refusal = Result(output="refused", is_error=True, outcome=outcome)
+        looked_at = replace(screening(self.run.call(call_id)), refusal=refusal)
+        self.apply(Screened(at=self.at, screenings=(looked_at,)))
+        return self
+
+    def ends(self, call_id: str, how: How, result: Result | None = None, **differing: Any) -> Drive:
         """An attempt of a call is over."""
         attempt = self.run.call(call_id).attempt
-        self.apply(AttemptEnded(at=self.at, call_id=call_id, attempt=attempt, how=how, result=result or given(how), raw=raw))
+        ended = AttemptEnded(at=self.at, call_id=call_id, attempt=attempt, how=how, result=result or given(how))
+        self.apply(replace(ended, **differing))
+        return self
+
+    def probe(self, call_id: str, status: ProbeStatus, **differing: Any) -> Drive:
+        """The probe of the newest attempt answers."""
+        probed = Probed(at=self.at, call_id=call_id, attempt=self.effect(call_id).attempt, status=status)
+        self.apply(replace(probed, **differing))
+        return self
+
+    def evidence(self, call_id: str, refusal: str | None = None) -> Drive:
+        """The tool has looked at the evidence."""
+        attempt = self.effect(call_id).attempt
+        self.apply(EvidenceChecked(at=self.at, call_id=call_id, attempt=attempt, refusal=refusal))
         return self
 
     def projects(self, call_id: str, output: Any = "shown") -> Drive:
         self.apply(Projected(at=self.at, call_id=call_id, result=ok(output)))
         return self
 
-    def gets(self, kind: MailKind = MailKind.CANCEL, data: Any = None) -> Drive:
+    def gets(self, kind: MailKind = MailKind.CANCEL, data: Any = None, *, by: str | None = None) -> Drive:
         """Mail comes."""
         self.mail += 1
-        mail = Mail(seq=self.mail, kind=kind, key=f"k{self.mail}", data=json.dumps(data or {}), principal=None, received_at=self.at)
+        sender = None if by is None else json.dumps({"by": by})
+        mail = Mail(seq=self.mail, kind=kind, key=f"k{self.mail}", data=json.dumps(data or {}), principal=sender, received_at=self.at)
         self.apply(MailCame(at=self.at, mail=mail))
         return self
+
+    def decides(self, approval_id: str, approved: bool = True, **data: Any) -> Drive:
+        """A person's verdict comes."""
+        return self.gets(MailKind.APPROVAL, {"approval_id": approval_id, "approved": approved, **data}, by="ann")
+
+    def gives(self, call_id: str, output: Any, **data: Any) -> Drive:
+        """The caller's program gives a result."""
+        return self.gets(MailKind.CLIENT, {"tool_call_id": call_id, "output": output, **data})
+
+    def replies(self, question_id: str, answer: str) -> Drive:
+        """The user answers."""
+        return self.gets(MailKind.QUESTION, {"question_id": question_id, "answer": answer})
+
+    def reconciles(self, call_id: str, decision: str, **data: Any) -> Drive:
+        """A person settles the unknown effect of a call's newest attempt."""
+        attempt = self.effect(call_id).attempt
+        return self.gets(MailKind.RECONCILE, {"tool_call_id": call_id, "attempt": attempt, "decision": decision, **data}, by="ann")
 
     def drain(self, *, hurried: bool = False) -> Drive:
         self.apply(DrainAsked(at=self.at, hurried=hurried))
@@ -302,12 +317,55 @@ class Drive:
         assert self.settle() == Work(start=tuple(RunCall(call.id, call.attempt) for call in self.executing()))
         return self
 
+    def asks(self, *names: str, arguments: Any = None) -> Drive:
+        """A run whose first answer asked for these tools, and that was left to itself then."""
+        self.claim()
+        self.settle()
+        self.answer("", *(asked(name, arguments) for name in names))
+        self.settle()
+        self.screen()
+        self.settle()
+        return self
+
+    def lost(self, name: str, *, how: How = How.CANNOT_TELL, arguments: Any = None) -> Drive:
+        """A run whose one call of this tool ended so that nobody knows what became of it."""
+        self.running(name, arguments=arguments).ends("1.1", how)
+        self.settle()
+        return self
+
     def ended(self) -> Drive:
         """The run is over, as `decide` sees it."""
         assert self.settle() == LegOver() and self.run.status.ended, self.run
         return self
 
     # -- what there is to see --------------------------------------------------------------------------------------------
+
+    def gate(self, call_id: str = "1.1") -> Gate:
+        """The call's newest request for approval."""
+        gate = self.run.call(call_id).gate
+        assert gate is not None
+        return gate
+
+    def awaited(self, call_id: str = "1.1") -> Awaited:
+        """What the call waits for."""
+        awaited = self.run.call(call_id).awaited
+        assert awaited is not None
+        return awaited
+
+    def effect(self, call_id: str = "1.1") -> UnknownEffect:
+        """The unsettled effect of a call."""
+        effect = self.run.unknown(call_id)
+        assert effect is not None
+        return effect
+
+    def kept(self, call_id: str = "1.1") -> dict[str, Any]:
+        """What the receipt of a call keeps beside its columns."""
+        detail: dict[str, Any] = json.loads(self.receipts[call_id].detail)
+        return detail
+
+    def keys(self) -> list[str]:
+        """The keys that the service itself has taken."""
+        return [letter.key for letter in self.closings]
 
     def executing(self) -> Sequence[Call]:
         return [call for call in self.run.turn if call.stage is CallStage.EXECUTING]

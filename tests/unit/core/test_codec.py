@@ -16,20 +16,21 @@ from runward.core.runs.facts import CheckpointSaved
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import receipt_of, to_text, with_results
 from runward.core.runs.state import RunState
-from tests.unit.core.driving import T0, Drive, asked, ok
+from tests.unit.core.driving import T0, Drive, ok
 from tests.unit.core.test_views import STORIES
+from tests.unit.core.tooling import asked, terms
 
-LEG_ONLY = {"leg", "worker", "caretaker", "draining", "hurried"}
+LEG_ONLY = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried"}
 
 
 def unled(run: RunState) -> RunState:
     """The run without what belongs to a leg, which is never stored."""
-    return replace(run, leg=0, worker="", caretaker=False, draining=False, hurried=False)
+    return replace(run, leg=0, worker="", binding="", reopened=False, caretaker=False, draining=False, hurried=False)
 
 
 def stored(run: RunState) -> RunState:
     """The run as it is stored: nothing of the leg, and nothing that a receipt keeps."""
-    return replace(unled(run), turn=tuple(replace(call, raw=None, result=None, checkpoint=None) for call in run.turn))
+    return replace(unled(run), turn=tuple(replace(call, raw=None, result=None, checkpoint=None, settled=None) for call in run.turn))
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -48,11 +49,14 @@ def test_R7_the_receipts_give_back_what_the_state_leaves_to_them(story: Any) -> 
 
 def every_stage() -> Drive:
     """A turn with a call in each stage but the first."""
-    drive = Drive(max_parallel_tools=5).running("look", "bill", "charge", "note", "look", "look")
+    gates = {"poke": terms(), "ship": terms()}
+    drive = Drive(max_parallel_tools=5, gates=gates)
+    drive.asks("look", "bill", "charge", "note", "look", "look", "poke", "ship", "scan")
     drive.ends("1.1", How.RETURNED, Result(output={"a": [1, 1.0, None, "ü"]}, files=({"type": "file", "media_type": "a/b", "url": "u"},)))
     drive.ends("1.2", How.RETURNED, raw={"total": [5]})
     drive.ends("1.3", How.CANNOT_TELL)
     drive.apply(CheckpointSaved(at=drive.at, call_id="1.4", attempt=1, text="page 3"))
+    drive.decides(drive.gate("1.7").id)
     assert {call.stage for call in drive.run.turn} == set(CallStage) - {CallStage.PROPOSED}
     return drive
 
@@ -97,7 +101,20 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
     assert {field.name for field in fields(RunState)} - LEG_ONLY == {
         *("uid", "agent", "created_at", "limits", "status", "phase", "model", "step", "attempt", "step_open", "messages", "events_after"),
         *("text", "usage", "reservation", "lost_model_calls", "model_failures", "model_retry_at", "turn", "finish_reason", "step_usage"),
-        *("unknowns", "ending", "cancel", "out_of_time", "ended", "ended_at", "worked_ms", "leg_started_at"),
+        *(
+            "unknowns",
+            "denied",
+            "hold",
+            "holds",
+            "releases",
+            "ending",
+            "cancel",
+            "out_of_time",
+            "ended",
+            "ended_at",
+            "worked_ms",
+            "leg_started_at",
+        ),
     }
     assert {field.name for field in fields(Call)} == {
         *(
@@ -112,7 +129,10 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
             "max_attempts",
             "on_unknown",
             "projects",
+            "probes",
+            "wants_evidence",
         ),
+        *("gate", "awaited", "answers", "asked", "settled"),
         *("attempt", "failures", "not_before", "leg", "worker", "started_at", "ended_at", "ran", "raw", "result", "checkpoint"),
     }
 

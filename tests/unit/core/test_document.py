@@ -45,7 +45,7 @@ def test_the_table_of_attempts_has_a_row_for_every_ending() -> None:
     lines = after_table().splitlines()
     assert len(lines) == len(AFTER) + 2
     assert [line.split("`")[1] for line in lines[2:]] == [how.value for how in How]
-    assert lines[5] == "| `raised` | try again | fail, effect uncertain |"
+    assert lines[6] == "| `raised` | try again | fail, effect uncertain |"
 
 
 def test_what_an_attempt_can_end_as_and_a_run_can_stop_for_is_explained() -> None:

@@ -17,13 +17,15 @@ from runward.core.runs.facts import AttemptEnded, CheckpointSaved, Mark
 from runward.core.runs.sentences import CANCELLED, NOT_STARTED, TIMED_OUT, UNCERTAIN, UNEXPECTED, UNKNOWN_TO_MODEL
 from runward.core.runs.state import RunState
 from runward.core.runs.waits import Wait
-from tests.unit.core.driving import TOOL_OF, Drive, ok
+from tests.unit.core.driving import Drive, ok
+from tests.unit.core.tooling import TOOL_OF
 
 REPEATABLE = (Effect.READ, Effect.IDEMPOTENT_WRITE)
 OTHERS = (Effect.NON_IDEMPOTENT_WRITE, Effect.UNCLASSIFIED)
 
 WANTED = {
     How.RETURNED: ("complete", "complete"),
+    How.ASKS: ("ask", "ask"),
     How.TOOL_ERROR: ("fail", "fail"),
     How.BAD_RESULT: ("fail", "fail"),
     How.RAISED: ("try_again", "fail_uncertain"),
@@ -40,6 +42,7 @@ CELLS = [(effect, how) for effect in Effect for how in How]
 
 BECOMES = {
     Then.COMPLETE: ("ended", None),
+    Then.ASK: ("waiting", None),
     Then.FAIL: ("ended", None),
     Then.FAIL_UNCERTAIN: ("ended", "failed"),
     Then.TRY_AGAIN: ("ready", None),
@@ -185,6 +188,8 @@ def test_R13_an_unknown_effect_suspends_the_run_and_is_listed(effect: Effect, ho
             "started_at": "2023-11-14T22:13:20.000Z",
             "worker": "worker-1",
             "evidence_required": False,
+            "evidence_refused": None,
+            "probe": None,
         }
     ]
     receipt = drive.receipts["1.1"]

@@ -17,7 +17,8 @@ from runward.core.runs.facts import Broke, TimeCame
 from runward.core.runs.limits import Limits
 from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED, UNKNOWN_TO_MODEL
 from runward.core.runs.state import Ending, RunState, StopReason
-from tests.unit.core.driving import T0, UID, Drive, asked, ok
+from tests.unit.core.driving import T0, UID, Drive, ok
+from tests.unit.core.tooling import asked
 
 # -- cancel: where the run may be ----------------------------------------------------------------------------------------
 
@@ -167,13 +168,23 @@ def test_R37_a_cancel_saved_by_a_leg_that_dies_is_not_forgotten() -> None:
 
 def test_R6a_a_second_cancel_and_whatever_has_no_use_is_ignored_aloud() -> None:
     drive = Drive().running("look")
-    for kind in (MailKind.STEER, MailKind.RETRY, MailKind.RECONCILE, MailKind.APPROVAL, MailKind.HOLD):
+    useless = [
+        (MailKind.STEER, {}),
+        (MailKind.RETRY, {}),
+        (MailKind.RECONCILE, {"tool_call_id": "1.1", "attempt": 1, "decision": "error"}),
+        (MailKind.APPROVAL, {"approval_id": "ap_1", "approved": True}),
+        (MailKind.CLIENT, {"tool_call_id": "1.1", "output": 1}),
+        (MailKind.QUESTION, {"question_id": "1.1.1", "answer": "yes"}),
+        (MailKind.REBIND, {"from": "another", "to": "b"}),
+        (MailKind.CHILD, {}),
+    ]
+    for kind, data in useless:
         before = drive.run
-        drive.gets(kind)
+        drive.gets(kind, data)
         assert drive.run == before and drive.of("warning")[-1]["code"] == "input_ignored"
     drive.gets(data={"reason": "first"})
     drive.gets(data={"reason": "second"})
-    assert drive.ignored == [1, 2, 3, 4, 5, 7]
+    assert drive.ignored == [1, 2, 3, 4, 5, 6, 7, 8, 10]
     drive.settle()
     drive.ends("1.1", How.CANCELLED)
     cancelled(drive)
@@ -277,7 +288,7 @@ def test_R35a_the_queue_and_waits_for_people_do_not_count() -> None:
     drive.after(4)
     drive.ends("1.1", How.CANNOT_TELL)
     assert drive.settle() == LegOver() and drive.status is Status.SUSPENDED
-    assert (drive.run.worked_ms, drive.run.leg_started_at(drive.run)) == (4_000, None, None)
+    assert (drive.run.worked_ms, drive.run.leg_started_at, work_due(drive.run)) == (4_000, None, None)
     drive.at += 1_000_000
     drive.claim()
     assert work_due(drive.run) == drive.at + 6_000

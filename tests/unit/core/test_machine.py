@@ -33,8 +33,9 @@ from runward.core.runs.facts import (
 )
 from runward.core.runs.limits import Limits
 from runward.core.usage import Usage
-from tests.unit.core.driving import T0, TOOLS, asked, given, ok, screening
+from tests.unit.core.driving import T0, given, ok
 from tests.unit.core.shell import Going, Leg, Store, World
+from tests.unit.core.tooling import TOOLS, asked, screening
 
 PATIENCE = 400
 """A run that meets no more trouble is over, or waits for a person, within so many steps."""

@@ -14,7 +14,8 @@ from runward.core.runs.decide import CallModel, ChooseModel, LegOver, Work
 from runward.core.runs.facts import Broke, ModelBrokenOff, ModelChosen, ModelFailed, Reserve
 from runward.core.runs.state import Reservation
 from runward.core.usage import Usage
-from tests.unit.core.driving import Drive, asked
+from tests.unit.core.driving import Drive
+from tests.unit.core.tooling import asked
 
 START = ("start-step", 1, 1)
 

@@ -16,7 +16,8 @@ from runward.core.runs.calls import CallStage, Effect, How, Result
 from runward.core.runs.decide import CallModel, LegOver, RunCall, Screen, Work
 from runward.core.runs.facts import CallAsked, CloseTurn, Mark, Screened, Screening
 from runward.core.runs.sentences import CUT_OFF
-from tests.unit.core.driving import TOOLS, Drive, asked, ok
+from tests.unit.core.driving import Drive, ok
+from tests.unit.core.tooling import TOOLS, asked
 
 
 def answered(*calls: CallAsked, **limits: Any) -> Drive:

@@ -101,9 +101,7 @@ def test_R19a_who_closes_a_wait_takes_its_key() -> None:
         mail.retry_key(7),
         mail.child_key("u"),
     ]
-    assert keys == [
-        *("cancel", "approval:ap_1", "client:1.1", "question:q", "timer:1.1", "unknown:1.1:2", "hold:0", "release:1", "retry:7", "child:u")
-    ]
+    assert keys == [*("cancel", "approval:ap_1", "client:1.1", "question:q", "unknown:1.1:2", "hold:0", "release:1", "retry:7", "child:u")]
 
 
 # -- scope, rank, position -----------------------------------------------------------------------------------------------

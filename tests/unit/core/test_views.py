@@ -15,7 +15,8 @@ from runward.core.runs.calls import How
 from runward.core.runs.decide import LegOver
 from runward.core.runs.facts import Broke
 from runward.core.runs.view import view
-from tests.unit.core.driving import T0, Drive, asked, row_of
+from tests.unit.core.driving import T0, Drive, row_of
+from tests.unit.core.tooling import asked
 
 VIEW = {
     *("run_id", "agent", "agent_version", "scope", "status", "phase", "revision", "last_seq", "events_after"),

@@ -162,7 +162,7 @@ def _end(run: RunState, fact: End) -> Applied:
     if run.turn or ending.reason is StopReason.CANCELLED:
         ending = replace(ending, details={**ending.details, "calls": states})
     status = next_status(run.status, _ENDS[ending.status])
-    run = replace(_worked(run, fact.at), status=status, ended=ending, ended_at=fact.at, ending=None, turn=(), hold=None)
+    run = replace(inputs.released(_worked(run, fact.at)), status=status, ended=ending, ended_at=fact.at, ending=None, turn=())
     last = (frames.finish(run.status.value, run.usage, run.text), frames.data_agent(control(run)))
     return run, said + Emitted(frames=last)
 

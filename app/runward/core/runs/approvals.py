@@ -11,7 +11,7 @@ from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import Letter, MailKind, approval_key
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow
 from runward.core.runs import frames
-from runward.core.runs.calls import ApprovalTerms, Call, Gate, Result, ToolTraits, Verdict
+from runward.core.runs.calls import ApprovalTerms, Call, CallStage, Gate, Result, ToolTraits, Verdict
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.endings import Applied, ended, with_call
 from runward.core.runs.receipts import receipt_of, to_text
@@ -20,16 +20,28 @@ from runward.core.runs.state import Ending, RunState, StopReason
 from runward.core.runs.transitions import CallEvent, next_stage
 
 
+def to_be_asked(run: RunState, call: Call, terms: ApprovalTerms, decided_on: str) -> bool:
+    """Whether a call needs approval was decided when the model asked for it (I-32). One that was approved is asked for again under another
+    version of the approval, or with other arguments than those `decided_on`, and never twice under one id: its verdict is known (R19, R22)."""
+    if call.stage is CallStage.PROPOSED:
+        return True
+    gate = call.gate
+    if gate is None or (gate.version == terms.version and call.arguments == decided_on):
+        return False
+    return _id(run, call, terms) not in (gate.id, *gate.before)
+
+
 def asked(run: RunState, call: Call, traits: ToolTraits, terms: ApprovalTerms, at: int) -> Applied:
     """The call waits for a verdict on exactly these arguments."""
     gate = Gate(
-        id=approval_id(run.uid, call.id, call.name, terms.version, call.arguments),
+        id=_id(run, call, terms),
         version=terms.version,
         requested_at=at,
         expires_at=None if terms.expires_seconds is None else at + round(terms.expires_seconds * 1000),
         on_expiry=terms.on_expiry,
         editable=terms.editable,
         reason=terms.reason,
+        before=(*call.gate.before, call.gate.id) if call.gate is not None else (),
     )
     call = replace(call, stage=next_stage(call.stage, CallEvent.APPROVAL_ASKED), gate=gate)
     said = Emitted(
@@ -77,6 +89,10 @@ def expired(run: RunState, call: Call, at: int) -> Applied:
 def withdrawn(gate: Gate, at: int) -> Emitted:
     """The run ends and takes its open request with it."""
     return Emitted(approval_closings=(_closing(gate, "cancelled", at),))
+
+
+def _id(run: RunState, call: Call, terms: ApprovalTerms) -> str:
+    return approval_id(run.uid, call.id, call.name, terms.version, call.arguments)
 
 
 def _closing(gate: Gate, status: str, at: int) -> ApprovalClosing:

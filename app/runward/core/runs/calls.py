@@ -181,7 +181,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A call's request for approval. `verdict` is None until somebody decides."""
+    """A call's request for approval. `verdict` is None until somebody decides. `before` are the ids of the requests it was approved under
+    before another version, or other arguments, asked anew."""
 
     id: str
     version: str
@@ -191,6 +192,7 @@ class Gate:
     editable: bool
     reason: str | None
     verdict: Verdict | None = None
+    before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,10 +74,12 @@ Activity = ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckE
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`start` is what should be going on, `stop` what may be going on and should not: each of it ends with a fact of its own."""
+    """`start` is what should be going on, `stop` what may be going on and should not: each of it ends with a fact of its own. So does
+    `finish`: what may go on, but does not begin any more."""
 
     start: tuple[Activity, ...] = ()
     stop: tuple[Activity, ...] = ()
+    finish: tuple[Activity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def decide(run: RunState, at: int) -> Decision:
     """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
     if run.status is not Status.RUNNING:
         return LegOver()
-    found = next((effect for effect in run.unknowns if effect.found is not None), None)
+    found = next((effect for effect in run.unknowns if effect.found is not None and effect.claim is None), None)
     if found is not None:
         return Settle(at=at, call_id=found.tool_call_id)
     ending = due_ending(run)
@@ -136,6 +138,8 @@ def _model_call(run: RunState) -> Work:
     call = CallModel(reservation.step, reservation.attempt, reservation.not_before)
     if run.hurried or run.caretaker:
         return Work(stop=(call,))
+    if run.hold is not None:
+        return Work(start=tuple(_checks(run)), finish=(call,))
     if run.model is None:
         return Work(start=(ChooseModel(),))
     return Work(start=(call, *_checks(run)))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from runward.core.runs import frames
 from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.emitted import Emitted
-from runward.core.runs.receipts import receipt_of
-from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED, UNKNOWN_TO_MODEL
+from runward.core.runs.receipts import TOLD, receipt_of
+from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 
@@ -25,6 +25,11 @@ def with_call(run: RunState, call: Call) -> RunState:
 
 def ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent = CallEvent.OUTCOME) -> Applied:
     """The call has its result: nothing will run under its id again (R12)."""
+    effect = run.unknown(call.id)
+    if effect is not None and effect.again:  # it was to run once more and does not: what its last attempt did stays unknown
+        result = replace(result, effect_certain=False)
+        effects = (replace(other, told=True, again=False) if other is effect else other for other in run.unknowns)
+        run = replace(run, unknowns=tuple(effects))
     arguments = call.arguments
     waited = call.attempt or call.gate is not None or call.awaited is not None
     call = replace(call, stage=next_stage(call.stage, event), result=result, arguments="", ended_at=at, not_before=None, awaited=None)
@@ -35,13 +40,13 @@ def ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent =
     return with_call(run, call), said
 
 
-def without_result(call: Call) -> Result:
+def without_result(run: RunState, call: Call) -> Result:
     """What answers a call that the end of its run overtook."""
+    if run.unknown(call.id) is not None:
+        return TOLD
     match call.stage:
         case CallStage.EXECUTED:
             return Result(output=FINISHED_UNSEEN)
-        case CallStage.UNKNOWN:
-            return Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
         case CallStage.WAITING:
             return Result(output=CANCELLED, is_error=True, outcome="cancelled")
         case _:

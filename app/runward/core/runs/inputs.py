@@ -79,7 +79,7 @@ def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None,
     """Settles an unknown effect, also after the end: then status, output and stop stay as they are (R10). What is not run again can still
     be settled in another way."""
     effect = run.unknown(data.get("tool_call_id", ""))
-    if effect is None or effect.attempt != data["attempt"] or effect.claim is not None:
+    if effect is None or effect.attempt != data["attempt"] or effect.claim is not None or effect.again:
         return None
     if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):
         return unknowns.passed_over(run, effect), Emitted(ignored=(seq,), frames=(_ignored(MailKind.RECONCILE),))
@@ -91,11 +91,16 @@ def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None,
 
 def _hold(run: RunState, mail: Mail, data: Mapping[str, Any]) -> Applied:
     if mail.kind is MailKind.RELEASE:
-        return replace(run, hold=None, releases=run.releases + (run.hold is not None)), NOTHING
+        return released(run), NOTHING
     if run.hold is not None:
         return run, NOTHING
     hold = Hold(since=mail.received_at, by=_sender(mail), reason=data.get("reason"))
     return replace(run, hold=hold, holds=run.holds + 1), NOTHING
+
+
+def released(run: RunState) -> RunState:
+    """The run without its hold, if it has one. The next hold has a key of its own, also when the run has ended and is tried again."""
+    return run if run.hold is None else replace(run, hold=None, releases=run.releases + 1)
 
 
 def _rebind(run: RunState, data: Mapping[str, Any]) -> Applied | None:

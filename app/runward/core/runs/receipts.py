@@ -14,6 +14,9 @@ from runward.core.runs.sentences import UNKNOWN_TO_MODEL
 from runward.core.runs.state import RunState
 from runward.core.runs.unsettled import Settlement, UnknownEffect
 
+TOLD = Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
+"""What the model reads of a call whose effect nobody knows."""
+
 
 def receipt_of(call: Call, arguments: str) -> Receipt:
     """The receipt of a call as it stands. `arguments` is the canonical text that runs, also after the call has ended.
@@ -29,7 +32,7 @@ def receipt_of(call: Call, arguments: str) -> Receipt:
         "effect_certain": result.effect_certain if result else call.stage is not CallStage.UNKNOWN,
         "checkpoint": call.checkpoint,
         "files": list(result.files) if result and result.files else None,
-        "approval": _approval(call),
+        "approval": approval_of(call),
         "answers": list(call.answers) or None,
         "reconciled": dict(call.settled) if call.settled else None,
     }
@@ -58,7 +61,9 @@ def settled_receipt(effect: UnknownEffect, settlement: Settlement, record: Mappi
     result = settlement.result
     is_error = result is not None and result.is_error
     step, position = effect.tool_call_id.split(".")
-    detail = {"worker": effect.worker, "effect_certain": True, "reconciled": dict(record)}
+    detail: dict[str, Any] = {"worker": effect.worker, "effect_certain": True, "told": True, "reconciled": dict(record)}
+    if effect.approval is not None:
+        detail["approval"] = dict(effect.approval)
     return Receipt(
         tool_call_id=effect.tool_call_id,
         step=int(step),
@@ -96,6 +101,8 @@ def _filled(call: Call, receipt: Receipt) -> Call:
     call = replace(call, raw=raw, checkpoint=detail.get("checkpoint"), settled=detail.get("reconciled"))
     if receipt.output is None:
         return call
+    if detail.get("told"):  # what became of the effect is known by now, and the model has read that it is not
+        return replace(call, raw=None, result=TOLD)
     result = Result(
         output=json.loads(receipt.output),
         is_error=receipt.is_error,
@@ -118,7 +125,7 @@ def _stage(call: Call) -> Stage:
             return Stage.SUSPENDED
 
 
-def _approval(call: Call) -> dict[str, Any] | None:
+def approval_of(call: Call) -> dict[str, Any] | None:
     """Who decided about the call, and what they were shown where they changed it (R21, R23)."""
     verdict = call.gate.verdict if call.gate else None
     if call.gate is None or verdict is None:

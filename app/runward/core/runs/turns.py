@@ -8,7 +8,7 @@ from dataclasses import replace
 from runward.core.errors import InvariantViolated
 from runward.core.messages import FilePart, Message, ToolResultPart
 from runward.core.runs import approvals, frames, waiting
-from runward.core.runs.calls import ApprovalTerms, Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
+from runward.core.runs.calls import Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, cancelled, ended, with_call, without_result
 from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
@@ -17,6 +17,7 @@ from runward.core.runs.sentences import CUT_OFF, TIMED_OUT, UNCERTAIN, UNEXPECTE
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unknowns import became_unknown
+from runward.core.runs.unsettled import Decision
 from runward.core.usage import Usage
 
 
@@ -64,19 +65,13 @@ def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Appli
         return ended(run, call, refusal, at, CallEvent.REFUSED)
     if traits is None:
         raise InvariantViolated(f"Call {call.id} was admitted without a tool.")
-    call = replace(call, arguments=screening.arguments)
+    decided_on, call = call.arguments, replace(call, arguments=screening.arguments)
     terms = screening.approval
-    if terms is not None and _to_be_asked(call, terms):
+    if terms is not None and approvals.to_be_asked(run, call, terms, decided_on):
         return approvals.asked(run, call, traits, terms, at)
     if traits.awaits is not None:
         return waiting.begun(run, call, traits, at)
     return with_call(run, replace(call, stage=next_stage(call.stage, CallEvent.ADMITTED))), NOTHING
-
-
-def _to_be_asked(call: Call, terms: ApprovalTerms) -> bool:
-    """Whether a call needs approval was decided when the model asked for it (I-32); one that was approved is asked for again only under
-    another version of the approval (R22)."""
-    return call.stage is CallStage.PROPOSED or (call.gate is not None and call.gate.version != terms.version)
 
 
 def _with_traits(call: Call, traits: ToolTraits) -> Call:
@@ -108,7 +103,7 @@ def marked(run: RunState, fact: Mark) -> Applied:
             worker=run.worker,
             started_at=fact.at,
         )
-        run = with_call(run, call)
+        run = with_call(replace(run, unknowns=tuple(effect for effect in run.unknowns if effect.tool_call_id != call_id)), call)
         said += Emitted(frames=(frames.tool_state(call, "executing"),), receipts=(receipt_of(call, call.arguments),))
     return run, said
 
@@ -164,7 +159,7 @@ def projected(run: RunState, fact: Projected) -> Applied:
     """The model's view of an executed call is known."""
     call = run.call(fact.call_id)
     result = fact.result
-    if call.settled is not None and not result.is_error:
+    if call.settled is not None and call.settled["decision"] == Decision.RESULT and not result.is_error:
         result = replace(result, outcome="reconciled")
     return ended(run, call, result, fact.at, CallEvent.PROJECTED)
 
@@ -188,7 +183,7 @@ def cut_short(run: RunState, at: int) -> Applied:
         if call.stage is CallStage.GATED and call.gate is not None:
             said += approvals.withdrawn(call.gate, at)
         if call.open:
-            run, emitted = ended(run, call, without_result(call), at, CallEvent.RUN_ENDED)
+            run, emitted = ended(run, call, without_result(run, call), at, CallEvent.RUN_ENDED)
             said += emitted
     message = result_message(run, run.turn)
     return replace(run, messages=message.seq), said + Emitted(messages=(message,))

@@ -12,8 +12,7 @@ from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, ended, with_call
 from runward.core.runs.facts import EvidenceChecked, Probed
-from runward.core.runs.receipts import receipt_of, settled_receipt, to_text
-from runward.core.runs.sentences import UNKNOWN_TO_MODEL
+from runward.core.runs.receipts import TOLD, approval_of, receipt_of, settled_receipt, to_text
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unsettled import Decision, ProbeStatus, Probing, Settlement, UnknownEffect, probe_backoff_ms
@@ -32,6 +31,7 @@ def became_unknown(run: RunState, call: Call, at: int) -> Applied:
         started_at=call.started_at or at,
         worker=call.worker or "",
         told=tells and not call.probes,
+        approval=approval_of(call),
         wants_evidence=call.wants_evidence,
     )
     run = replace(run, unknowns=(*run.unknowns, effect))
@@ -52,7 +52,7 @@ def probed(run: RunState, fact: Probed) -> Applied:
     asked = 1 if effect.probing is None else effect.probing.asked + 1
     probing = Probing(status=fact.status, detail=fact.detail, checked_at=fact.at, asked=asked, next_at=fact.at + probe_backoff_ms(asked))
     effect = replace(effect, probing=probing, found=_found(fact))
-    if effect.found is None and call.on_unknown == "tell_model":
+    if effect.found is None and effect.claim is None and call.on_unknown == "tell_model":
         run = _with_effect(run, replace(effect, told=True))
         return _tell(run, call, fact.at)
     return _with_effect(run, effect), NOTHING
@@ -86,9 +86,11 @@ def reconciled(run: RunState, effect: UnknownEffect, data: Mapping[str, Any], by
         raw=data.get("output") if decision is Decision.RESULT else None,
         evidence=data.get("evidence"),
     )
-    if effect.wants_evidence and not run.status.ended:
-        return _with_effect(run, replace(effect, claim=settlement)), NOTHING
-    return _settled(run, effect, settlement)
+    if not effect.wants_evidence:
+        return _settled(run, effect, settlement)
+    if run.status.ended:  # nobody has the agent's code at hand any more
+        return _settled(run, effect, replace(settlement, verified=False))
+    return _with_effect(run, replace(effect, claim=settlement)), NOTHING
 
 
 def evidence_checked(run: RunState, fact: EvidenceChecked) -> Applied:
@@ -123,14 +125,19 @@ def claims_taken(run: RunState) -> Applied:
 
 
 def _settled(run: RunState, effect: UnknownEffect, settlement: Settlement) -> Applied:
-    run = replace(run, unknowns=tuple(other for other in run.unknowns if other.tool_call_id != effect.tool_call_id))
     call = _waiting(run, effect.tool_call_id, effect.attempt)
     record = _record(settlement)
+    if settlement.decision is Decision.RETRY and settlement.probe is None:  # until it begins nobody knows more than before
+        run = _with_effect(run, replace(effect, claim=None, found=None, refused=effect.refused + 1, again=True))
+    else:
+        run = replace(run, unknowns=tuple(other for other in run.unknowns if other.tool_call_id != effect.tool_call_id))
     if call is None:  # the model was told and went on, or the run has ended: only the records change
-        return run, _corrected(effect, settlement, record)
+        told = (replace(call, settled=record, checkpoint=None) if call.id == effect.tool_call_id else call for call in run.turn)
+        return replace(run, turn=tuple(told)), _corrected(effect, settlement, record)
     call = replace(call, settled=record)
     if settlement.decision is Decision.RETRY:
-        call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED), not_before=None)
+        ran = settlement.probe is None and call.ran
+        call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED), not_before=None, ran=ran)
         return with_call(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
     assert settlement.result is not None
     if call.projects and not settlement.result.is_error:
@@ -148,7 +155,7 @@ def _corrected(effect: UnknownEffect, settlement: Settlement, record: Mapping[st
 
 
 def _tell(run: RunState, call: Call, at: int) -> Applied:
-    return ended(run, call, Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False), at)
+    return ended(run, call, TOLD, at)
 
 
 def _waiting(run: RunState, call_id: str, attempt: int) -> Call | None:

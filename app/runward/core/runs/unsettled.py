@@ -63,8 +63,9 @@ class Settlement:
 class UnknownEffect:
     """A call that may or may not have happened, until somebody settles it.
 
-    - `told`: the model was told so and went on.
-    - `refused` counts the settlements whose evidence did not hold; `refusal` says why the last of them did not.
+    - `told`: the call has its result, and the model reads no other. `again`: somebody decided to run it once more, and it has not begun.
+    - `approval` is how its call was approved, as the receipt says it.
+    - `refused` counts the settlements that came to nothing; `refusal` says why the evidence of the last one did not hold.
     - `claim` is a settlement whose evidence is still to be checked; `found` is what a probe found, about to be recorded.
     """
 
@@ -77,6 +78,8 @@ class UnknownEffect:
     started_at: int
     worker: str
     told: bool
+    approval: Mapping[str, Any] | None = None
+    again: bool = False
     wants_evidence: bool = False
     refused: int = 0
     refusal: str | None = None

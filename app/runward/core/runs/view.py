@@ -74,7 +74,7 @@ def pending(run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
     results = [call for call, awaited in waiting if awaited.what is Awaits.RESULT]
     questions = [(call, awaited) for call, awaited in waiting if awaited.what is Awaits.ANSWER]
     timers = [(call, awaited) for call, awaited in waiting if awaited.what is Awaits.TIME]
-    unknowns = [effect for effect in run.unknowns if effect.claim is None]
+    unknowns = [effect for effect in run.unknowns if effect.claim is None and not effect.again]
     return {
         "approvals": [_approval(call, gate) for call, gate in gated if approval_key(gate.id) not in arrived],
         "client_calls": [_client_call(call) for call in results if client_key(call.id) not in arrived],
@@ -95,10 +95,10 @@ def key_of(effect: UnknownEffect) -> str:
 
 def task_outcome(run: RunState) -> str:
     """What became of the task, which is not what became of the run (R11)."""
-    if not run.status.ended:
-        return "needs_reconciliation" if run.unknowns else "in_progress"
-    if run.unknowns:
+    if any(not effect.again for effect in run.unknowns):
         return "needs_reconciliation"
+    if not run.status.ended:
+        return "in_progress"
     if run.status in _FAILED_OUTCOMES:
         return "failed"
     return "denied" if run.denied else "resolved"
@@ -106,12 +106,12 @@ def task_outcome(run: RunState) -> str:
 
 def call_states(run: RunState) -> list[dict[str, str]]:
     """What is known of each call of the turn in hand, in words of R38."""
-    return [{"tool_call_id": call.id, "tool_name": call.name, "state": _known(call)} for call in run.turn]
+    return [{"tool_call_id": call.id, "tool_name": call.name, "state": _known(run, call)} for call in run.turn]
 
 
-def _known(call: Call) -> str:
+def _known(run: RunState, call: Call) -> str:
     outcome = call.result.outcome if call.result else None
-    if call.stage is CallStage.UNKNOWN or outcome == "unknown":
+    if run.unknown(call.id) is not None:
         return "unknown"
     if call.stage is CallStage.EXECUTED or (call.stage is CallStage.ENDED and call.ran and outcome != "cancelled"):
         return "finished"
