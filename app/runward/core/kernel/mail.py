@@ -22,9 +22,10 @@ class MailKind(StrEnum):
     TIMER = "timer"
     CHILD = "child"
     STEER = "steer"
+    TAKEOVER = "takeover"
 
 
-NEEDS_NO_AUTHOR_CODE = frozenset({MailKind.CANCEL, MailKind.HOLD, MailKind.RELEASE, MailKind.REBIND, MailKind.LIMITS})
+NEEDS_NO_AUTHOR_CODE = frozenset({MailKind.CANCEL, MailKind.HOLD, MailKind.RELEASE, MailKind.REBIND, MailKind.LIMITS, MailKind.TAKEOVER})
 """What any worker can apply, whatever agents it has (R41)."""
 
 OPENS_AN_ENDED_ACTOR = frozenset({MailKind.RETRY, MailKind.RECONCILE})
