@@ -354,3 +354,15 @@ async def test_R41a_a_run_that_a_newer_version_wrote_is_left_as_it_is() -> None:
         assert rig.row(uid) == before
         await breathe()
         assert rig.first.telemetry.names.count("claim_failed") == 2
+
+
+async def test_a_run_whose_stored_state_nobody_can_read_ends_failed() -> None:
+    """Taking it again and again would help nobody."""
+    async with Rig(agent(DONE), worker=False) as rig:
+        uid = await rig.begin()
+        rig.rows(uid).envelope = replace(rig.row(uid), state="{not a state")
+        process = await rig.start()
+        await rig.over(uid)
+        error = rig.view(uid)["error"]
+        assert (rig.row(uid).status, error["code"], error["transient"]) == (Status.FAILED, "internal", False)
+        assert "state_unreadable" in process.telemetry.names

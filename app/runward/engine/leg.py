@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
-from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, CheckEvidence, ChooseModel, Decision, LegOver, Probe, RunCall, Screen, Work, decide
@@ -24,7 +23,6 @@ from runward.core.runs.facts import (
     Close,
     DrainAsked,
     Happening,
-    LegStarted,
     MailCame,
     Mark,
     ModelChosen,
@@ -32,13 +30,13 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
-from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.kept import Kept
+from runward.engine.loading import leg_started, loaded
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
 from runward.engine.services import Services
@@ -194,38 +192,17 @@ class Leg:
             self._kept.drop()
 
     async def _begin(self) -> None:
-        row = self._row
-        run, unreadable = self._stored()
-        if any(call.attempt or not call.open for call in run.turn):  # what they returned, were answered, or saved is on their receipts
-            step = run.step
-            run = with_results(run, await self._read(lambda: self._services.reads.receipts(row.uid, step=step)))
-        self._run = run
-        exhausted = self._claimed.recovered and row.recoveries > self._max_recoveries
+        row, at = self._row, self._services.time.now()
+        run = await loaded(row, self._services, self.hold)
+        self._run = run or self._run
+        caretaker = self._performer is None
         self._fold(
-            LegStarted(
-                at=self._services.time.now(),
-                leg=row.leg,
-                worker=self._worker,
-                binding=row.binding,
-                reopened=run.status.ended and not row.status.ended,
-                recovered=self._claimed.recovered,
-                last_write_at=row.updated_at,
-                exhausted=exhausted,
-                caretaker=self._performer is None,
-            )
+            leg_started(self._claimed, self._run, at=at, worker=self._worker, max_recoveries=self._max_recoveries, caretaker=caretaker)
         )
-        if unreadable:
-            self._fold(Broke(at=self._services.time.now(), code="internal", message=UNREADABLE, details={}))
+        if run is None:  # trying for ever would help nobody
+            self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
             await self._read_mail()
-
-    def _stored(self) -> tuple[RunState, bool]:
-        """The run as it is stored; a bare one, which can only end, where nobody can read it: trying for ever would help nobody."""
-        try:
-            return codec.decode(self._row.state), False
-        except ValueError as error:
-            self._services.telemetry.problem("state_unreadable", error, uid=self.uid)
-            return self._run, True
 
     async def _round(self) -> bool:
         """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""
