@@ -202,6 +202,7 @@ def test_R10_after_the_end_a_decision_changes_the_records_and_the_task_outcome_a
 def test_R10_after_the_end_nothing_is_run_again() -> None:
     drive = over().claim(caretaker=True).reconciles("1.1", "retry")
     assert drive.settle() == LegOver() and drive.ignored == [1] and listed(drive) == ["1.1"]
+    assert drive.types()[-2:] == ["warning", "data-agent"] and drive.of("data-agent")[-1]["data"]["final"] is True, "a journal ends final"
 
 
 def test_R15_a_settled_receipt_keeps_who_approved_the_call() -> None:
