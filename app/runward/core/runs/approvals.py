@@ -21,9 +21,8 @@ from runward.core.runs.transitions import CallEvent, next_stage
 
 
 def to_be_asked(run: RunState, call: Call, terms: ApprovalTerms, decided_on: str) -> bool:
-    """Whether a call needs approval was decided when the model asked for it (I-32). One that was approved is asked for again under
-    another version of the approval, or with other arguments than those `decided_on`, and never twice under one id: its verdict is known
-    (R19, R22)."""
+    """Whether a call needs approval was decided when the model asked for it (I-32). One that was approved is asked for again under another
+    version of the approval, or with other arguments than those `decided_on`, and never twice under one id: that verdict is known (R22)."""
     if call.stage is CallStage.PROPOSED:
         return True
     gate = call.gate

@@ -18,11 +18,11 @@ from runward.core.runs.view import control
 
 
 def came(run: RunState, mail: Mail, at: int) -> Applied:
-    """One item of the inbox."""
-    applied = _applied(run, mail, at)
-    if applied is not None:
-        return applied
-    return run, Emitted(frames=(_ignored(mail.kind),), ignored=(mail.seq,))
+    """One item of the inbox. Whatever is said after the end is followed by a final frame, so that every journal ends with one."""
+    run, said = _applied(run, mail, at) or (run, Emitted(frames=(_ignored(mail.kind),), ignored=(mail.seq,)))
+    if run.status.ended and said.frames:
+        said += Emitted(frames=(frames.data_agent(control(run)),))
+    return run, said
 
 
 def in_order(items: Sequence[Mail]) -> list[Mail]:
@@ -83,10 +83,7 @@ def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None,
         return None
     if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):
         return unknowns.passed_over(run, effect), Emitted(ignored=(seq,), frames=(_ignored(MailKind.RECONCILE),))
-    run, said = unknowns.reconciled(run, effect, data, by, at)
-    if run.status.ended:
-        said += Emitted(frames=(frames.data_agent(control(run)),))
-    return run, said
+    return unknowns.reconciled(run, effect, data, by, at)
 
 
 def _hold(run: RunState, mail: Mail, data: Mapping[str, Any]) -> Applied:
