@@ -42,6 +42,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         store=stores.store,
         reads=stores.reads,
         directory=stores.directory,
+        singletons=stores.singletons,
         bus=stores.bus,
         clock=clock,
         chance=chance,

@@ -202,8 +202,8 @@ def upgrade() -> None:
     op.create_table(
         "singletons",
         sa.Column("key", ID, nullable=False),
-        sa.Column("owner", ID, nullable=False),
-        sa.Column("token", sa.Integer(), nullable=False),
+        sa.Column("owner", ID, nullable=True),
+        sa.Column("token", sa.BigInteger(), nullable=False),
         sa.Column("until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="singletons_pkey"),
     )

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from runward.ports.bus import Bus
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
+from runward.ports.singletons import Singletons
 from runward.ports.store import Store
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 
 TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
 """The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
@@ -33,6 +34,7 @@ class Backend(ABC):
     store: Store
     reads: Reads
     directory: Directory
+    singletons: Singletons
 
     @abstractmethod
     async def new_store(self) -> Store:
@@ -44,7 +46,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def age_others(self, ms: int) -> None:
-        """Lets time go by for all that is no actor: moves when keys were remembered and workers last beat `ms` back."""
+        """Lets time go by for all that is no actor: moves when keys were remembered, workers last beat and keyed leases run out
+        `ms` back."""
 
     @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
@@ -91,6 +94,7 @@ class MemoryBackend(Backend):
         self.store = MemoryStore(self.database)
         self.reads = MemoryReads(self.database)
         self.directory = MemoryDirectory(self.database)
+        self.singletons = MemorySingletons(self.database)
 
     async def new_store(self) -> Store:
         return MemoryStore(self.database)
@@ -103,6 +107,7 @@ class MemoryBackend(Backend):
     async def age_others(self, ms: int) -> None:
         self.database.keys = {slot: replace(key, created_at=key.created_at - ms) for slot, key in self.database.keys.items()}
         self.database.workers = {id: replace(worker, beat_at=worker.beat_at - ms) for id, worker in self.database.workers.items()}
+        self.database.singletons = {key: replace(held, until=held.until - ms) for key, held in self.database.singletons.items()}
 
     async def set_format(self, uid: str, version: int) -> None:
         self.database.put(replace(self.database.actors[uid].envelope, format=version))

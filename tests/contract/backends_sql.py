@@ -15,7 +15,7 @@ from runward.ports.store import Store
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
 from runward.stores.sql.statements import Statement
-from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, workers
+from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, singletons, workers
 from tests.contract.backends import TABLES, Backend, BusPair
 
 
@@ -34,7 +34,8 @@ class SqlBackend(Backend):
         self.url = url
         self._others: list[SqlStores] = []
         self.stores = self._open()
-        self.store, self.reads, self.directory = self.stores.store, self.stores.reads, self.stores.directory
+        self.store, self.reads = self.stores.store, self.stores.reads
+        self.directory, self.singletons = self.stores.directory, self.stores.singletons
 
     def _open(self) -> SqlStores:
         return open_sql(self.url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet())
@@ -50,7 +51,7 @@ class SqlBackend(Backend):
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
 
     async def age_others(self, ms: int) -> None:
-        for column in (idempotency_keys.c.created_at, workers.c.beat_at):
+        for column in (idempotency_keys.c.created_at, workers.c.beat_at, singletons.c.until):
             await self._write(update(column.table).values({column.name: column - ms}), {})
 
     async def set_format(self, uid: str, version: int) -> None:

@@ -12,7 +12,8 @@ from runward.core.errors import InvariantViolated, Unavailable
 from runward.core.kernel.actor import Envelope, Scope, Status
 from runward.core.kernel.commit import Changes, Stale, Written
 from runward.ports.reads import ActorQuery, ApprovalQuery
-from runward.stores.memory import Faults, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.ports.singletons import Lease
+from runward.stores.memory import Faults, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from tests.contract.builders import (
     append,
     approval,
@@ -89,6 +90,7 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
     clock = StillClock()
     database = MemoryDatabase(clock)
     store, reads, directory = MemoryStore(database), MemoryReads(database), MemoryDirectory(database)
+    singletons, lease = MemorySingletons(database), Lease(key="k", owner="w", token=1, until=1)
     envelope = await running(store)
     renewals = await store.renewals()
     operations: list[Callable[[], Awaitable[object]]] = [
@@ -132,6 +134,10 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: directory.forget_worker("w"),
         lambda: directory.forget_silent_workers(1),
         directory.workers,
+        lambda: singletons.acquire("k", "w", 1),
+        lambda: singletons.renew(lease, 1),
+        lambda: singletons.release(lease),
+        lambda: singletons.prune(ended_before=1),
     ]
     for operation in operations:
         clock.turns = 0

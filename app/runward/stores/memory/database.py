@@ -56,6 +56,15 @@ class RememberedKey:
     created_at: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedLease:
+    """Who holds a key of `ports.singletons`; nobody since `until` when there is no owner."""
+
+    owner: str | None
+    token: int
+    until: int
+
+
 class MemoryDatabase:
     """One database. Its time is the clock's, `epoch_ms` at the clock's zero."""
 
@@ -68,6 +77,7 @@ class MemoryDatabase:
         self.authentication: bool | None = None
         self.agents: dict[tuple[str, str, str], PublishedAgent] = {}
         self.workers: dict[str, WorkerRow] = {}
+        self.singletons: dict[str, KeyedLease] = {}
         self._epoch_ms = epoch_ms
         self._pending: dict[str, None] = {}
         self._lock = threading.Lock()

@@ -15,6 +15,7 @@ from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
+from runward.ports.singletons import Singletons
 from runward.ports.store import Store
 from runward.ports.telemetry import Telemetry
 from runward.stores.sql.database import Database
@@ -25,6 +26,7 @@ from runward.stores.sql.postgres.bus import PostgresBus
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.store import PostgresDatabase, PostgresStore
 from runward.stores.sql.reads import SqlReads
+from runward.stores.sql.singletons import SqlSingletons
 from runward.stores.sql.sqlite.bus import FileBus
 from runward.stores.sql.sqlite.readers import Readers
 from runward.stores.sql.sqlite.store import SqliteDatabase, SqliteStore
@@ -41,6 +43,7 @@ class SqlStores:
     store: Store
     reads: Reads
     directory: Directory
+    singletons: Singletons
     bus: Bus
     database: Database
 
@@ -70,11 +73,21 @@ def open_sql(url: str, *, clock: Clock, chance: Chance, telemetry: Telemetry, po
     )
     database = PostgresDatabase(connections)
     bus = PostgresBus(connections.address, clock=clock, chance=chance, telemetry=telemetry)
-    return SqlStores(store=PostgresStore(database), reads=SqlReads(database), directory=SqlDirectory(database), bus=bus, database=database)
+    return _stores(PostgresStore(database), bus, database)
 
 
 def _on_file(file: Path, clock: Clock, chance: Chance, pool: Pool) -> SqlStores:
     writer = Writer(file, clock=clock, chance=chance, wait_seconds=pool.wait_seconds)
     database = SqliteDatabase(writer, Readers(file, size=pool.readers))
-    bus = FileBus(writer)
-    return SqlStores(store=SqliteStore(database), reads=SqlReads(database), directory=SqlDirectory(database), bus=bus, database=database)
+    return _stores(SqliteStore(database), FileBus(writer), database)
+
+
+def _stores(store: Store, bus: Bus, database: Database) -> SqlStores:
+    return SqlStores(
+        store=store,
+        reads=SqlReads(database),
+        directory=SqlDirectory(database),
+        singletons=SqlSingletons(database),
+        bus=bus,
+        database=database,
+    )

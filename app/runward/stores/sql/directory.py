@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Table, delete, exists, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import BigInteger, delete, exists, insert, select, update
 from sqlalchemy.engine.interfaces import Dialect
 
 from runward.core.errors import InvariantViolated
@@ -18,7 +17,7 @@ from runward.stores.guards import check_text
 from runward.stores.sql.database import Database, NotUnique
 from runward.stores.sql.expressions import FALSE, TRUE
 from runward.stores.sql.rows import Row, Values
-from runward.stores.sql.statements import POSTGRES, Statement, clock_expression, given
+from runward.stores.sql.statements import Statement, clock_expression, given, insert_into
 from runward.stores.sql.tables import ID, agents, api_keys, columns, service, workers
 
 _KEY = columns(api_keys, "id hash prefix tenant user_id namespace operator permissions created_at expires_at revoked_at")
@@ -173,7 +172,7 @@ def _publish(dialect: Dialect, published: Sequence[PublishedAgent]) -> Statement
     """Compiled anew each time: a process publishes its agents once."""
     now = clock_expression(dialect)
     rows = [{column.name: getattr(agent, column.name) for column in _AGENT} | {"published_at": now} for agent in published]
-    new = _insert(dialect, agents).values(rows)
+    new = insert_into(agents, dialect).values(rows)
     refreshed = {name: new.excluded[name] for name in ("place", "manifest", "published_at")}
     return Statement(new.on_conflict_do_update(index_elements=["name", "version", "fingerprint"], set_=refreshed), dialect)
 
@@ -188,7 +187,7 @@ def _beat(dialect: Dialect) -> Statement:
     stamped = ("started_at", "beat_at", "asked_to_drain")
     said = {column.name: given(column.name, column.type) for column in _WORKER if column.name not in stamped}
     now = clock_expression(dialect)
-    new = _insert(dialect, workers).values(said | {"started_at": now, "beat_at": now, "asked_to_drain": FALSE})
+    new = insert_into(workers, dialect).values(said | {"started_at": now, "beat_at": now, "asked_to_drain": FALSE})
     refreshed = {name: new.excluded[name] for name in (*said, "beat_at") if name != "id"}
     beaten = new.on_conflict_do_update(index_elements=["id"], set_=refreshed)
     return Statement(beaten.returning(workers.c.asked_to_drain), dialect)
@@ -214,7 +213,3 @@ def _forget_silent(dialect: Dialect) -> Statement:
 @cache
 def _workers(dialect: Dialect) -> Statement:
     return Statement(select(*_WORKER).order_by(workers.c.beat_at.desc(), workers.c.id), dialect)
-
-
-def _insert(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(table) if dialect is POSTGRES else sqlite.insert(table)

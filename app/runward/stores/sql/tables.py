@@ -267,8 +267,8 @@ singletons: Final = Table(
     "singletons",
     METADATA,
     _needed("key", ID),
-    _needed("owner", ID),
-    _needed("token", Integer),
+    Column("owner", ID),
+    _needed("token", BigInteger),
     _needed("until", BigInteger),
     PrimaryKeyConstraint("key"),
 )
