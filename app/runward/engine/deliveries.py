@@ -127,7 +127,7 @@ class Deliveries:
             uid=row.uid,
             letters=post.letters,
             reopens=post.retries,
-            care=post.after_end and row.status.ended,
+            care=post.after_end,
             may_be_ended=post.after_end,
             closings=post.closings,
             expected_revision=given.expected_revision,
