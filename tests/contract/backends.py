@@ -43,6 +43,10 @@ class Backend(ABC):
         """Lets time go by for one actor: moves its `lease_until`, `ready_at` and `care_at`, where set, and its rank `ms` back."""
 
     @abstractmethod
+    async def age_others(self, ms: int) -> None:
+        """Lets time go by for all that is no actor: moves when keys were remembered and workers last beat `ms` back."""
+
+    @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
         """Makes an actor look as if other code had written it: sets the format version of its row."""
 
@@ -95,6 +99,10 @@ class MemoryBackend(Backend):
         envelope = self.database.actors[uid].envelope
         times = {name: getattr(envelope, name) for name in ("lease_until", "ready_at", "care_at", "rank")}
         self.database.put(replace(envelope, **{name: at - ms for name, at in times.items() if at is not None}))
+
+    async def age_others(self, ms: int) -> None:
+        self.database.keys = {slot: replace(key, created_at=key.created_at - ms) for slot, key in self.database.keys.items()}
+        self.database.workers = {id: replace(worker, beat_at=worker.beat_at - ms) for id, worker in self.database.workers.items()}
 
     async def set_format(self, uid: str, version: int) -> None:
         self.database.put(replace(self.database.actors[uid].envelope, format=version))

@@ -15,7 +15,7 @@ from runward.ports.store import Store
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
 from runward.stores.sql.statements import Statement
-from runward.stores.sql.tables import METADATA, actors, frames
+from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, workers
 from tests.contract.backends import TABLES, Backend, BusPair
 
 
@@ -48,6 +48,10 @@ class SqlBackend(Backend):
     async def age(self, uid: str, ms: int) -> None:
         moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at")}
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
+
+    async def age_others(self, ms: int) -> None:
+        for column in (idempotency_keys.c.created_at, workers.c.beat_at):
+            await self._write(update(column.table).values({column.name: column - ms}), {})
 
     async def set_format(self, uid: str, version: int) -> None:
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(format=version), {"of": uid})

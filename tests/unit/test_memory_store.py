@@ -101,6 +101,9 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: store.append_mail(append(1, "k1")),
         lambda: store.ask_drain(envelope.uid),
         lambda: store.owned("worker-1"),
+        lambda: store.seize(envelope.uid, letter("k2"), lapsed_only=True),
+        lambda: store.prune(ended_before=1, limit=1),
+        lambda: store.prune_keys(created_before=1, limit=1),
         lambda: store.disown("worker-1", {}),
         lambda: store.delete(envelope.uid),
         lambda: store.heads([envelope.uid]),
@@ -114,6 +117,8 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: reads.mail(envelope.uid, after=0, limit=None),
         lambda: reads.mail_by_key(envelope.uid, ["k1"]),
         lambda: reads.remembered(idempotency_key()),
+        lambda: reads.held(lapsed_for_ms=None, after=None, limit=1),
+        lambda: reads.unclaimable([], after=None, limit=1),
         lambda: reads.approval(None, "ap_1"),
         lambda: reads.approvals(ApprovalQuery(scope=None)),
         lambda: directory.key_by_hash("h"),
@@ -123,7 +128,9 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: directory.set_authentication(True),
         lambda: directory.publish_agents([]),
         directory.agents,
+        lambda: directory.ask_worker_drain("w"),
         lambda: directory.forget_worker("w"),
+        lambda: directory.forget_silent_workers(1),
         directory.workers,
     ]
     for operation in operations:

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from runward.core.kernel.actor import Position, Status
 from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter
 from runward.core.kernel.records import ApprovalClosing
+
+KEYS_LIVE_MS: Final = 24 * 60 * 60 * 1000
+"""How long an idempotency key is remembered at least (R42)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +173,16 @@ class Store(Protocol):
         None, and nothing is stored (R39)."""
         ...
 
+    async def seize(self, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+        """Takes an actor from its holder, whose next write is `Stale`, and returns the leg it was taken from.
+
+        The letter goes into the mailbox, also when that is full; the lease and `drain_leg` are cleared, at revision + 1; the actor is
+        `queued`, ready now with at most a rank of now, and has one recovery more when its lease had run out. An ended one keeps its status
+        and is due for care, since the letter has to be applied. None, and nothing is stored: nobody holds it, with `lapsed_only` its lease
+        has not run out, or the letter's key is in the mailbox.
+        """
+        ...
+
     async def owned(self, owner: str) -> Mapping[str, int]:
         """Every actor under a lease of `owner`, lapsed or not, and which leg of it that is: how a claim whose answer was lost is found out
         (R2a)."""
@@ -184,6 +197,17 @@ class Store(Protocol):
     async def delete(self, uid: str) -> bool:
         """Deletes an ended actor that nobody holds, whole: rows of every table but its idempotency key. False, and nothing is deleted,
         when it has not ended, is held, or is gone."""
+        ...
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        """Deletes, as `delete` does, at most `limit` actors that ended and were last saved before a time, and whose mail is all applied;
+        those that ended first go first. Returns how many. A time later than the store's clock is cut back to it. An actor whose parent
+        exists is left, however old: it goes once its parent has gone (R45)."""
+        ...
+
+    async def prune_keys(self, *, created_before: int, limit: int) -> int:
+        """Forgets at most `limit` idempotency keys that were remembered before a time, oldest first, and returns how many; none younger
+        than `KEYS_LIVE_MS` (R42)."""
         ...
 
     async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:

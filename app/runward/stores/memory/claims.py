@@ -1,4 +1,4 @@
-"""Taking actors to drive, and giving back those that a lost answer left behind."""
+"""Taking actors to drive, giving back those that a lost answer left behind, and taking them from their holders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from runward.core.kernel.actor import FORMAT, Envelope, Status, rank_of
 from runward.core.kernel.commit import Claimed, Claims
+from runward.core.kernel.mail import Letter
 from runward.ports.store import ClaimRequest
+from runward.stores.guards import check_letters
 from runward.stores.memory.database import MemoryDatabase
+from runward.stores.memory.mailbox import put_letters
 
 
 def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
@@ -32,18 +35,37 @@ def disown(database: MemoryDatabase, owner: str, legs: Mapping[str, int]) -> tup
     now = database.now()
     lost = [envelope for envelope in database.pending() if envelope.lease_owner == owner and legs.get(envelope.uid) == envelope.leg]
     for envelope in lost:
-        given_back = replace(
-            envelope,
-            revision=envelope.revision + 1,
-            status=envelope.status if envelope.status.ended else Status.QUEUED,
-            lease_owner=None,
-            lease_until=None,
-            drain_leg=None,
-            ready_at=None if envelope.status.ended else now,
-            rank=min(envelope.rank, rank_of(now, envelope.priority)),
-        )
-        database.put(given_back)
+        database.put(_given_back(envelope, now))
     return tuple(sorted(envelope.uid for envelope in lost))
+
+
+def seize(database: MemoryDatabase, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+    """`Store.seize`."""
+    check_letters((letter,))
+    rows, now = database.actors.get(uid), database.now()
+    if rows is None or rows.envelope.lease_until is None or rows.envelope.format > FORMAT or letter.key in rows.mail_seqs:
+        return None
+    envelope, lapsed = rows.envelope, rows.envelope.lease_until < now
+    if lapsed_only and not lapsed:
+        return None
+    put_letters(rows, (letter,), now=now)
+    taken = replace(_given_back(envelope, now), mail_received=len(rows.mail), recoveries=envelope.recoveries + lapsed)
+    database.put(replace(taken, care_at=now) if taken.status.ended else taken)
+    return envelope.leg
+
+
+def _given_back(envelope: Envelope, now: int) -> Envelope:
+    ended = envelope.status.ended
+    return replace(
+        envelope,
+        revision=envelope.revision + 1,
+        status=envelope.status if ended else Status.QUEUED,
+        lease_owner=None,
+        lease_until=None,
+        drain_leg=None,
+        ready_at=None if ended else now,
+        rank=envelope.rank if ended else min(envelope.rank, rank_of(now, envelope.priority)),
+    )
 
 
 def _ready(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:

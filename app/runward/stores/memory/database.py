@@ -53,6 +53,7 @@ class RememberedKey:
     fingerprint: str
     uid: str
     public_id: str
+    created_at: int
 
 
 class MemoryDatabase:

@@ -19,6 +19,11 @@ READABLE: Final = actors.c.format <= literal_column(str(FORMAT), Integer)
 MAX_RECOVERIES: Final = given("max_recoveries", Integer())
 
 
+def seizable(now: ColumnElement[Any], *, lapsed_only: bool) -> ColumnElement[bool]:
+    """Who may be taken from its holder."""
+    return lapsed(now) if lapsed_only else and_(LEASED, READABLE)
+
+
 def ready(now: ColumnElement[Any]) -> ColumnElement[bool]:
     """Without a lease, and ready. The binding is asked for beside it."""
     ahead = literal_column(str(MAX_AHEAD_MS), Integer)

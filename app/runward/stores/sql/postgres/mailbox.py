@@ -87,13 +87,17 @@ def _append_mail(shape: Shape) -> Statement:
         .returning(actors.c.uid, actors.c.mail_received, actors.c.status)
         .cte("me")
     )
+    closed = [close_approvals(me)] if shape.closings else []
+    return Statement(select(me.c.mail_received, me.c.status).add_cte(put_letters(me, now), *closed), POSTGRES)
+
+
+def put_letters(me: CTE, now: CTE) -> CTE:
+    """Inserts the given letters, as the last ones of what the gate's actor has received now."""
     letters = unnested("letter", {"place": Integer(), **LETTER})
-    columns = {"uid": me.c.uid, "seq": me.c.mail_received - count + letters.c.place, "received_at": now.c.now}
+    columns = {"uid": me.c.uid, "seq": me.c.mail_received - given("count", Integer()) + letters.c.place, "received_at": now.c.now}
     columns |= {name: letters.c[name] for name in LETTER} | {"ignored": FALSE}
     source = select(*columns.values()).select_from(me.join(now, true()).join(letters, true()))
-    put = insert(mail).from_select(list(columns), source).cte("put_letters")
-    closed = [close_approvals(me)] if shape.closings else []
-    return Statement(select(me.c.mail_received, me.c.status).add_cte(put, *closed), POSTGRES)
+    return insert(mail).from_select(list(columns), source).cte("put_letters")
 
 
 def _gates(shape: Shape, count: ColumnElement[Any]) -> list[ColumnElement[bool]]:

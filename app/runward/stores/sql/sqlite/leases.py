@@ -1,4 +1,4 @@
-"""Leases: taking actors, renewing, giving back; and deleting what nobody holds."""
+"""Leases: taking actors, renewing, giving back, taking them from their holders."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, delete, func, null, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, func, null, or_, select, update
 
 from runward.core.kernel.commit import Claimed, Claims
+from runward.core.kernel.mail import Letter
 from runward.ports.store import ClaimRequest, Renewal
-from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, suspected, unsuspected
-from runward.stores.sql.expressions import FALSE, ONE, QUEUED, RUNNING, is_ended, rank_of
+from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, seizable, suspected, unsuspected
+from runward.stores.sql.expressions import FALSE, ONE, RUNNING, given_back, is_ended, seized
 from runward.stores.sql.rows import ENVELOPE, HEAD, Values, envelope_of, heads_of
 from runward.stores.sql.sqlite.connection import Session
+from runward.stores.sql.sqlite.parts import put_letters, taken_keys
 from runward.stores.sql.statements import SQLITE, Statement, among, as_list, given
-from runward.stores.sql.tables import ID, actors, approvals, frames, mail, messages, receipts
+from runward.stores.sql.tables import ID, actors
 
 NOW: ColumnElement[Any] = given("now", BigInteger())
 
@@ -64,13 +66,16 @@ def disown(session: Session, owner: str, legs: Mapping[str, int]) -> list[str]:
     return sorted(uid for uid, leg in legs.items() if session.row(_disown(), values | {"uid": uid, "leg": leg}) is not None)
 
 
-def delete_actor(session: Session, uid: str) -> bool:
-    """`Store.delete`."""
-    if session.row(_delete_actor(), {"uid": uid}) is None:
-        return False
-    for statement in _delete_rows():
-        session.rows(statement, {"uid": uid})
-    return True
+def seize(session: Session, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+    """`Store.seize`."""
+    if taken_keys(session, uid, [letter.key]):
+        return None
+    row = session.row(_seize(lapsed_only=lapsed_only), {"uid": uid, "now": session.now})
+    if row is None:
+        return None
+    leg, received = row
+    put_letters(session, uid, (letter,), first=received)
+    return int(leg)
 
 
 # -- statements ----------------------------------------------------------------------------------------------------------
@@ -140,27 +145,12 @@ def _ask_drain() -> Statement:
 
 @cache
 def _disown() -> Statement:
-    ended = is_ended(actors.c.status)
-    given_back: dict[str, Any] = {
-        "revision": actors.c.revision + ONE,
-        "status": case((ended, actors.c.status), else_=QUEUED),
-        "lease_owner": null(),
-        "lease_until": null(),
-        "drain_leg": null(),
-        "ready_at": case((ended, null()), else_=NOW),
-        "rank": case((ended, actors.c.rank), else_=func.min(actors.c.rank, rank_of(NOW, actors.c.priority))),
-    }
     lost = and_(actors.c.uid == given("uid", ID), actors.c.lease_owner == given("owner", ID), actors.c.leg == given("leg", Integer()))
-    return Statement(update(actors).where(lost).values(given_back).returning(actors.c.uid), SQLITE)
+    return Statement(update(actors).where(lost).values(given_back(NOW, func.min)).returning(actors.c.uid), SQLITE)
 
 
 @cache
-def _delete_actor() -> Statement:
-    free = and_(actors.c.uid == given("uid", ID), is_ended(actors.c.status), actors.c.lease_owner.is_(None))
-    return Statement(delete(actors).where(free).returning(actors.c.uid), SQLITE)
-
-
-@cache
-def _delete_rows() -> tuple[Statement, ...]:
-    tables = (frames, messages, receipts, mail, approvals)
-    return tuple(Statement(delete(table).where(table.c.uid == given("uid", ID)), SQLITE) for table in tables)
+def _seize(*, lapsed_only: bool) -> Statement:
+    held = and_(actors.c.uid == given("uid", ID), seizable(NOW, lapsed_only=lapsed_only))
+    taken = update(actors).where(held).values(seized(NOW, func.min))
+    return Statement(taken.returning(actors.c.leg, actors.c.mail_received), SQLITE)
