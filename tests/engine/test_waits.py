@@ -87,7 +87,7 @@ async def test_R25_a_mixed_turn_is_answered_once_in_the_models_order() -> None:
         assert len(rig.frames(uid, "start-step")) == 1, "the model is not asked before every call has its result"
         await rig.verdict(uid, True)
         assert [result["output"] for result in rig.results(uid)] == ["refunded", {"path": "a"}, "seen"]
-        assert len([message for message in rig.rows(uid).messages if message.role == "tool"]) == 1
+        assert [message.role for message in rig.rows(uid).messages.values()].count("tool") == 1
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ async def test_R20_questions_and_client_calls_that_nobody_answers_expire_by_them
 
 
 async def test_R17_client_tools_of_the_request_are_offered_and_wait_like_the_agents_own() -> None:
-    where = ClientTool(name="where", description="Ask the browser.", parameters={"type": "object", "properties": {}})
+    where = {"name": "where", "description": "Ask the browser.", "parameters": {"type": "object", "properties": {}}}
     async with Rig(agent(calls("where"), DONE), secret="s3cret-key-for-tests") as rig:
-        uid = await rig.run(client_tools=(where,))
+        uid = await rig.run(client_tools=[where])
         (call,) = rig.view(uid)["pending"]["client_calls"]
         assert call["tool_name"] == "where"
         await rig.deliver(uid, tool_results=[ResultIn(tool_call_id="1.1", output="here")])

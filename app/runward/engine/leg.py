@@ -209,7 +209,7 @@ class Leg:
         self._take_facts()
         self._check_time()
         run, emitted, gated, decision = self._settled()
-        if isinstance(decision, Work):
+        if isinstance(decision, Work) and run is self._run:  # what follows from a move can only start once the move is durable
             free = [activity for activity in decision.start if self._is_new(activity) and isinstance(activity, NEEDS_NOTHING_DURABLE)]
             self._start(free, run)
             if free and emitted:
