@@ -6,7 +6,8 @@
 - `def fill_postgres(url: str) -> None`: migrates an empty database, blocking, leaving no connection open; done once per session, every
   test gets a copy;
 - `async def postgres_backend(url: str) -> Backend`: on such a copy;
-- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet.
+- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet;
+- `async def redis_buses(url: str) -> BusPair`: the same on one Redis.
 """
 
 from __future__ import annotations

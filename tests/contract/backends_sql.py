@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 from sqlalchemy import Update, bindparam, func, select, update
 
 from runward.engine.clock import SystemChance, SystemClock
 from runward.ports.store import Store
+from runward.stores.redis import redis_bus
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
 from runward.stores.sql.statements import Statement
 from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, singletons, workers
 from tests.contract.backends import TABLES, Backend, BusPair
+from tests.support.proxy import Proxy
 
 
 class Quiet:
@@ -111,6 +114,24 @@ async def postgres_buses(url: str) -> BusPair:
             await stores.store.close()
 
     return BusPair(here=here.bus, there=there.bus, cut=cut, close=close)
+
+
+async def redis_buses(url: str) -> BusPair:
+    """Two buses of a database of its own on one Redis, neither started yet. `cut` resets the connections of the second one."""
+    name, where = SystemChance().uid(), urlsplit(url)
+    assert where.hostname and where.port
+    proxy = Proxy(where.hostname, where.port)
+    await proxy.accept()
+
+    async def identity() -> str:
+        return name
+
+    async def cut() -> None:
+        assert proxy.cut() > 0
+
+    ways = (url, proxy.url(url))
+    here, there = [redis_bus(way, identity=identity, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for way in ways]
+    return BusPair(here=here, there=there, cut=cut, close=proxy.refuse)
 
 
 async def _at_once(url: str, statement: str) -> None:

@@ -63,11 +63,15 @@ def contract_database(postgres_server: Databases) -> Iterator[str]:
     postgres_server.drop(url)
 
 
-@pytest.fixture(params=["local", "postgres"])
+@pytest.fixture(params=["local", "postgres", "redis"])
 async def buses(request: pytest.FixtureRequest) -> AsyncIterator[BusPair]:
     """Two buses on one medium, started."""
     if request.param == "local":
         pair = await local_buses()
+    elif request.param == "redis":
+        from tests.contract.backends_sql import redis_buses
+
+        pair = await redis_buses(request.getfixturevalue("redis_url"))
     else:
         from tests.contract.backends_sql import postgres_buses
 

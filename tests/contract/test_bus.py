@@ -180,7 +180,7 @@ async def test_stopping_twice_is_fine(buses: BusPair) -> None:
 # -- what can break ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("buses", ["postgres"], indirect=True)
+@pytest.mark.parametrize("buses", ["postgres", "redis"], indirect=True)
 async def test_I_48_after_a_gap_everything_is_read_again(buses: BusPair) -> None:
     assert buses.cut is not None
     await healthy(buses.there)
@@ -198,7 +198,7 @@ async def test_I_48_after_a_gap_everything_is_read_again(buses: BusPair) -> None
             ear.unsubscribe()
 
 
-@pytest.mark.parametrize("buses", ["postgres"], indirect=True)
+@pytest.mark.parametrize("buses", ["postgres", "redis"], indirect=True)
 async def test_a_bus_knows_that_it_may_miss_hints(buses: BusPair) -> None:
     assert buses.cut is not None
     await healthy(buses.there)
@@ -215,11 +215,12 @@ async def test_a_bus_knows_that_it_may_miss_hints(buses: BusPair) -> None:
     await healthy(buses.there)
 
 
-@pytest.mark.parametrize("medium", ["postgres"])
+@pytest.mark.parametrize("medium", ["postgres", "redis"])
 async def test_a_bus_starts_without_its_medium(medium: str) -> None:
-    from tests.contract.backends_sql import postgres_buses
+    from tests.contract.backends_sql import postgres_buses, redis_buses
 
-    pair = await postgres_buses("postgresql+asyncpg://postgres@127.0.0.1:9/nothing")
+    nowhere = {"postgres": "postgresql+asyncpg://postgres@127.0.0.1:9/nothing", "redis": "redis://127.0.0.1:9/0"}
+    pair = await {"postgres": postgres_buses, "redis": redis_buses}[medium](nowhere[medium])
     here = Ear(pair.here)
     await pair.here.start()
     assert not pair.here.healthy
