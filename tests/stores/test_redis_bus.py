@@ -272,10 +272,11 @@ async def test_F39_a_user_who_may_not_is_told_so_without_the_password(own_redis:
     assert (name, values["reason"]) == ("bus_polls", "away") and reason in values["detail"]
 
 
-async def test_a_user_needs_no_more_than_is_documented(own_redis: Redis) -> None:
-    rules = ["on", f">{PASSWORD}", "resetchannels", "&runward:*", "-@all", "+subscribe", "+publish"]
+@pytest.mark.parametrize(("number", "more"), [("0", []), ("3", ["+select"])])
+async def test_a_user_needs_no_more_than_is_documented(own_redis: Redis, number: str, more: list[str]) -> None:
+    rules = ["on", f">{PASSWORD}", "resetchannels", "&runward:*", "-@all", "+subscribe", "+publish", *more]
     await command(own_redis, "ACL", "SETUSER", "hints", *rules)
-    two = Two(*[own_redis.url.replace("//", f"//hints:{PASSWORD}@")] * 2)
+    two = Two(*[own_redis.url.removesuffix("0").replace("//", f"//hints:{PASSWORD}@") + number] * 2)
     await two.start()
     await two.carries()
     await two.stop()
