@@ -77,7 +77,7 @@ async def test_R40_a_worker_that_lives_keeps_its_runs_however_long_they_take() -
 
 
 async def test_R40_orphans_and_the_queue_take_turns() -> None:
-    """A worker that takes one run at a time recovers one, then drives one that waits, and so on: neither kind waits for all of the other."""
+    """A worker with one slot recovers a run, then drives one that waits, and so on: neither kind waits for all of the other."""
     trap = Trap()
     async with Rig(trap.agent, worker=False) as rig:
         trap.rig = rig
