@@ -44,6 +44,8 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
     door = Door(
         commands=service.commands,
         queries=service.queries,
+        deliveries=service.deliveries,
+        approvals=service.approvals,
         catalog=service.catalog,
         services=service.services,
         ready=service.ready,

@@ -137,6 +137,8 @@ async def house(
     made = Door(
         commands=service.commands,
         queries=service.queries,
+        deliveries=service.deliveries,
+        approvals=service.approvals,
         catalog=service.catalog,
         services=services,
         ready=service.ready,

@@ -134,6 +134,8 @@ async def serve() -> None:
             Door(
                 commands=service.commands,
                 queries=service.queries,
+                deliveries=service.deliveries,
+                approvals=service.approvals,
                 catalog=service.catalog,
                 services=services,
                 ready=service.ready,

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
+from runward.engine.deliveries import Deliveries
 from runward.engine.queries import Queries
 from runward.engine.services import Services
 
@@ -18,7 +20,7 @@ MAX_STREAMS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Commands and queries, and what the process says of itself.
+    """Everything callers may ask, and what the process says of itself.
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
     properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
@@ -27,6 +29,8 @@ class Door:
 
     commands: Commands
     queries: Queries
+    deliveries: Deliveries
+    approvals: Approvals
     catalog: Catalog
     services: Services
     ready: Callable[[], Awaitable[bool]]

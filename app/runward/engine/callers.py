@@ -45,10 +45,10 @@ class Caller:
         """The scope of this caller's queries; None means every tenant."""
         return None if self.operator and not self.narrowed else self.scope
 
-    def require(self, permission: Permission) -> None:
-        """Raises NotPermitted."""
-        if permission not in self.permissions:
-            raise NotPermitted(f"This key lacks the permission {permission}.")
+    def require(self, *any_of: Permission) -> None:
+        """Raises NotPermitted unless the caller has one of these permissions."""
+        if self.permissions.isdisjoint(any_of):
+            raise NotPermitted(f"This key lacks the permission {' or '.join(any_of)}.")
 
 
 LOCAL = Caller(name="local", scope=Scope(tenant=DEFAULT_TENANT), permissions=frozenset(Permission))

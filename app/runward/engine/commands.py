@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Refused, Throttled
+from runward.agents.elsewhere import ClientTool
+from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused, Throttled
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
@@ -54,7 +55,10 @@ class Repeatable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run to be created, as asked for. `start_at` is in milliseconds on the store's clock; None and the past mean now."""
+    """A run to be created, as asked for. `start_at` is in milliseconds on the store's clock; None and the past mean now.
+
+    `client_tools` are the fields of a `ClientTool` each.
+    """
 
     agent: str
     messages: Sequence[Message]
@@ -64,6 +68,7 @@ class NewRun:
     namespace: str | None = None
     context: Mapping[str, Any] | None = None
     tool_context: Mapping[str, Mapping[str, Any]] | None = None
+    client_tools: Sequence[Mapping[str, Any]] = ()
     limits: TighterLimits = field(default_factory=TighterLimits)
     priority: int = 0
     start_at: int | None = None
@@ -159,7 +164,7 @@ class Commands:
             raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
         self._catalog.check_context(listed, new.context)
         _check_tools(listed, new.tool_context or {})
-        return self._actor(new, scope, listed)
+        return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
         """What a request is answered whose key is known."""
@@ -173,13 +178,13 @@ class Commands:
                 message = f"The run {public_id!r} that this Idempotency-Key made was deleted. Use a new key for a new run."
                 raise Conflict(message, code="run_deleted")
 
-    def _actor(self, new: NewRun, scope: Scope, listed: Listed) -> NewActor:
+    def _actor(self, new: NewRun, scope: Scope, listed: Listed, client_tools: Sequence[ClientTool]) -> NewActor:
         uid = self._services.chance.uid()
         now = self._services.time.now()
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
         run, said = begin(uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages)
-        brought = brought_text(new.context, new.tool_context)
+        brought = brought_text(new.context, new.tool_context, client_tools)
         return NewActor(
             uid=uid,
             kind=KIND,
@@ -220,6 +225,24 @@ def _check_tools(listed: Listed, named: Mapping[str, Any]) -> None:
     for name in named:
         if name not in listed.tools:
             raise Invalid(f"The agent {listed.name!r} has no tool {name!r}.", code="unknown_tool")
+
+
+def _client_tools(listed: Listed, brought: Sequence[Mapping[str, Any]]) -> list[ClientTool]:
+    """The tools that a request brings for its run alone. What is wrong with a schema is not told: it would echo what was sent (R46)."""
+    tools, names, problems = [], set(listed.tools), []
+    for index, fields in enumerate(brought):
+        if fields["name"] in names:
+            detail = "There is a tool of this name already: the agent's, or one before it."
+            problems.append(Problem(pointer=f"/client_tools/{index}/name", code="invalid_value", detail=detail))
+        names.add(fields["name"])
+        try:
+            tools.append(ClientTool(**fields))
+        except DefinitionError:
+            detail = "`parameters` has to be a JSON Schema of an object, and `output_schema` a JSON Schema."
+            problems.append(Problem(pointer=f"/client_tools/{index}", code="invalid_value", detail=detail))
+    if problems:
+        raise Invalid(f"{problems[0].pointer}: {problems[0].detail}", problems=problems)
+    return tools
 
 
 def _no_such_run() -> NotFound:

@@ -54,6 +54,11 @@ class Input:
     expected_revision: int | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it brings nothing."""
+        return not (self.items or self.retry_failed or self.release_hold)
+
+    @property
     def items(self) -> list[tuple[Item, str]]:
         """Every item with the JSON pointer to it."""
         lists: Mapping[str, Sequence[Item]] = {
@@ -105,6 +110,8 @@ class Deliveries:
         """The same, to a run that the caller may see."""
         _require(caller, given)
         _refuse_twins(given)
+        if given.is_empty and row is not None and not row.status.ended:
+            raise Invalid("There is nothing in it for a run that has not ended.")
         for _ in range(MOST_TRIES):
             if row is None:
                 raise NotFound("There is no such run.")

@@ -14,6 +14,7 @@ from runward.core.kernel.mail import Letter, Mail, MailKind, approval_key, clien
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.state import RunState
 from runward.core.runs.view import key_of
+from runward.core.times import rfc3339
 
 MAX_QUESTION_ANSWER = 65_536
 
@@ -217,7 +218,7 @@ def same(letter: Letter, recorded: Mail) -> bool:
 
 def recorded_view(recorded: Mail) -> dict[str, Any]:
     """What stands under a key, for whoever came second."""
-    return {**json.loads(recorded.data), "received_at": recorded.received_at}
+    return {**json.loads(recorded.data), "received_at": rfc3339(recorded.received_at)}
 
 
 def _said(data: Mapping[str, Any]) -> dict[str, Any]:

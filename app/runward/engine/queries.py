@@ -185,6 +185,10 @@ def mail_shown(mail: Mail) -> dict[str, Any]:
     }
 
 
+def _dated(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if record is None else {**record, "at": rfc3339(record["at"])}
+
+
 def receipt_shown(uid: str, receipt: Receipt, *, raw: bool) -> dict[str, Any]:
     """A receipt as `/receipts` shows it."""
     detail = json.loads(receipt.detail)
@@ -201,8 +205,8 @@ def receipt_shown(uid: str, receipt: Receipt, *, raw: bool) -> dict[str, Any]:
         "is_error": receipt.is_error,
         "outcome": receipt.outcome,
         "effect_certain": detail["effect_certain"],
-        "approval": detail.get("approval"),
-        "reconciled": detail.get("reconciled"),
+        "approval": _dated(detail.get("approval")),
+        "reconciled": _dated(detail.get("reconciled")),
     }
     if raw:
         shown["raw"] = json.loads(receipt.raw or receipt.output or "null")

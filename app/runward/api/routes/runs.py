@@ -117,6 +117,7 @@ def _new_run(body: CreateRun) -> NewRun:
         namespace=body.scope.namespace,
         context=body.context,
         tool_context=body.tool_context,
+        client_tools=[tool.fields for tool in body.client_tools],
         limits=TighterLimits(max_steps=limits.max_steps, timeout_seconds=limits.timeout_seconds, expires_seconds=limits.expires_seconds),
         priority=body.priority,
         start_at=body.start_at,
