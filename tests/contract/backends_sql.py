@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ import asyncpg
 from sqlalchemy import Update, bindparam, func, select, update
 
 from runward.engine.clock import SystemChance, SystemClock
+from runward.ports.bus import Bus, Hint
 from runward.ports.store import Store
 from runward.stores.redis import redis_bus
 from runward.stores.sql import SqlStores, migrate, open_sql
@@ -99,6 +102,42 @@ async def opened(url: str) -> SqlBackend:
     backend = SqlBackend(url)
     await backend.store.open()
     return backend
+
+
+class AfterCommit:
+    """A bus of a process that commits something before it publishes, as every process does: on a file the commit itself is the news."""
+
+    def __init__(self, bus: Bus, file: Path) -> None:
+        self._bus = bus
+        self._file = file
+        self.subscribe, self.start, self.stop = bus.subscribe, bus.start, bus.stop
+
+    @property
+    def healthy(self) -> bool:
+        return self._bus.healthy
+
+    def publish(self, hints: Iterable[Hint]) -> None:
+        with closing(sqlite3.connect(self._file)) as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS news (number)")
+            connection.execute("INSERT INTO news VALUES (1)")
+        self._bus.publish(hints)
+
+
+async def sqlite_buses(folder: Path) -> BusPair:
+    """Two buses on a new file below `folder`, neither started yet."""
+    file = folder / "runward.db"
+    url = f"sqlite+aiosqlite:///{file}"
+    await migrate(url)
+    processes = [open_sql(url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for _ in range(2)]
+    for stores in processes:
+        await stores.store.open()
+
+    async def close() -> None:
+        for stores in processes:
+            await stores.store.close()
+
+    here, there = [AfterCommit(stores.bus, file) for stores in processes]
+    return BusPair(here=here, there=there, cut=None, close=close, vague=True)
 
 
 async def postgres_buses(url: str) -> BusPair:
