@@ -6,7 +6,9 @@
 - `def fill_postgres(url: str) -> None`: migrates an empty database, blocking, leaving no connection open; done once per session, every
   test gets a copy;
 - `async def postgres_backend(url: str) -> Backend`: on such a copy;
-- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet.
+- `async def sqlite_buses(folder: Path) -> BusPair`: two buses on a new file below `folder`, neither started yet;
+- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet;
+- `async def redis_buses(url: str) -> BusPair`: the same on one Redis.
 """
 
 from __future__ import annotations
@@ -67,13 +69,14 @@ class BusPair:
     """The buses of two processes on one medium; of a bus that lives in one process, the same one twice.
 
     `cut` breaks what connects `there` with the medium, once, in a way that it can mend; None where nothing can break. `close` ends what
-    the pair was made from; the test starts and stops the buses.
+    the pair was made from; the test starts and stops the buses. `vague`: of another process's hints one hears only that there is something.
     """
 
     here: Bus
     there: Bus
     cut: Callable[[], Awaitable[None]] | None
     close: Callable[[], Awaitable[None]]
+    vague: bool = False
 
 
 class RealClock:

@@ -39,6 +39,7 @@ CLAIM = {
     "owner": "worker-1",
     "bindings": ["b1", "b2"],
     "limit": 32,
+    "overdue": 16,
     "candidates": 96,
     "suspects": 1,
     "ttl": 30_000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runward.core.kernel.actor import Status
@@ -58,6 +59,8 @@ class Worker:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._idle = asyncio.Event()
+        self._odd = itertools.cycle((1, 0))
+        """Of an odd number of runs the larger half goes to overdue ones and to ready ones in turns."""
         self._draining = False
         self._claiming = False
         self._unsettled = False
@@ -158,6 +161,7 @@ class Worker:
             owner=self.owner,
             bindings=tuple(self._deployments),
             limit=wanted,
+            overdue=(wanted + next(self._odd)) // 2,
             suspects=0 if any(leg.recoveries >= SUSPECT_RECOVERIES for leg in self._legs.values()) else 1,
             ttl_ms=round(self._settings.lease_ttl * 1000),
             recovery_delay_ms=round(self._settings.recovery_delay * 1000),

@@ -35,6 +35,10 @@ class ClaimRequest:
     """What a worker would take. `owner` is unique per process start. `limit` and `suspects` bound how many, the latter those that have
     already been recovered once or more (R40). `ttl_ms` is the lease's length. `bindings` are those the worker can drive; care needs none.
 
+    `overdue` says how many of `limit` lapsed leases and due care get before what is merely ready; the others they get behind that. So a
+    worker that asks for about half, and in turns for one and none when it takes one, neither lets a long queue keep it from recovering, nor
+    a thousand orphans from the queue.
+
     A recovered actor waits, after its lease ran out, for `recovery_delay_ms` x 2^(recoveries - 1) more when it is a suspect. Actors with
     `max_recoveries` recoveries are taken whatever their binding.
     """
@@ -42,6 +46,7 @@ class ClaimRequest:
     owner: str
     bindings: Sequence[str]
     limit: int
+    overdue: int
     suspects: int
     ttl_ms: int
     recovery_delay_ms: int
@@ -135,12 +140,15 @@ class Store(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        """Takes actors to drive, in one statement, skipping what others have locked. In this order, up to the limits:
+        """Takes actors to drive, in one statement, skipping what others have locked. They are of two kinds:
 
-        1. for each binding, `queued` or `suspended` ones without a lease whose `ready_at` is due; the lowest ranks of all bindings first;
-        2. those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
-           `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due;
-        3. those without a lease whose `care_at` is due, whatever their binding or status; an ended one keeps its status.
+        - *ready*: `queued` or `suspended` ones of the given bindings without a lease whose `ready_at` is due; the lowest ranks of all
+          bindings first;
+        - *overdue*: those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
+          `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due; and those without a lease whose
+          `care_at` is due, whatever their binding or status, also when they are ready besides; what has been due longest first.
+
+        First come so many overdue ones as the request says, then the ready ones, then the other overdue ones, all up to the limit.
 
         A taken one gets: owner, `lease_until` = now + ttl, leg + 1, revision + 1, status `running` (an ended one keeps its own),
         `started_at` when it had none, no `drain_leg`, no `ready_at`; a lease that had run out counts one recovery more. `care_at`

@@ -13,6 +13,8 @@ from runward.engine.letters import MAX_QUESTION_ANSWER
 
 MAX_ITEMS = 100
 """The most items that one request may bring."""
+MAX_REFERENCE = 512
+"""The most characters that name an operation, or where it was found."""
 
 
 class Verdict(Body):
@@ -65,8 +67,8 @@ class AnswerItem(Body):
 class EvidenceIn(Body):
     """How somebody knows how a call ended."""
 
-    operation_id: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    source: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    operation_id: Annotated[str, Field(min_length=1, max_length=MAX_REFERENCE)] | None = None
+    source: Annotated[str, Field(min_length=1, max_length=MAX_REFERENCE)] | None = None
     proof: Any = None
 
 

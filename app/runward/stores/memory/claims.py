@@ -19,7 +19,8 @@ def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
     now = database.now()
     readable = [envelope for envelope in database.pending() if envelope.format <= FORMAT]
     chosen: dict[str, Envelope] = {}
-    for envelope in (*_ready(readable, request, now), *_lapsed(readable, request, now), *_due_for_care(readable, now)):
+    ready, overdue = _ready(readable, request, now), _overdue(readable, request, now)
+    for envelope in (*overdue[: request.overdue], *ready, *overdue[request.overdue :]):
         if len(chosen) < request.limit:
             chosen.setdefault(envelope.uid, envelope)
     return Claims(taken=tuple(_taken(database, envelope, request, now) for envelope in chosen.values()), now=now)
@@ -80,28 +81,32 @@ def _ready(readable: list[Envelope], request: ClaimRequest, now: int) -> list[En
     return sorted(ready, key=lambda envelope: (envelope.rank, envelope.uid))
 
 
-def _lapsed(readable: list[Envelope], request: ClaimRequest, now: int) -> Iterator[Envelope]:
+def _overdue(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:
+    due = [*_lapsed(readable, request, now), *_due_for_care(readable, now)]
+    return [envelope for _, _, envelope in sorted(due, key=lambda item: item[:2])]
+
+
+def _lapsed(readable: list[Envelope], request: ClaimRequest, now: int) -> Iterator[tuple[int, str, Envelope]]:
     lapsed = [(envelope.lease_until, envelope.uid, envelope) for envelope in readable if envelope.lease_until is not None]
     suspects = request.suspects
-    for until, _, envelope in sorted(lapsed, key=lambda item: item[:2]):
+    for until, uid, envelope in sorted(lapsed, key=lambda item: item[:2]):
         if until >= now:
             continue
         if envelope.recoveries >= request.max_recoveries or _due(envelope.care_at, now):
-            yield envelope
+            yield until, uid, envelope
         elif envelope.binding not in request.bindings:
             continue
         elif envelope.recoveries == 0:
-            yield envelope
+            yield until, uid, envelope
         elif suspects > 0 and until + request.recovery_delay_ms * 2 ** (envelope.recoveries - 1) < now:
             suspects -= 1
-            yield envelope
+            yield until, uid, envelope
 
 
-def _due_for_care(readable: list[Envelope], now: int) -> list[Envelope]:
-    due = [
-        (envelope.care_at, envelope.uid, envelope) for envelope in readable if envelope.lease_owner is None and _due(envelope.care_at, now)
-    ]
-    return [envelope for _, _, envelope in sorted(due, key=lambda item: item[:2])]
+def _due_for_care(readable: list[Envelope], now: int) -> Iterator[tuple[int, str, Envelope]]:
+    for envelope in readable:
+        if envelope.lease_owner is None and envelope.care_at is not None and envelope.care_at <= now:
+            yield envelope.care_at, envelope.uid, envelope
 
 
 def _due(at: int | None, now: int) -> bool:

@@ -18,11 +18,13 @@ from runward.ports.reads import Reads
 from runward.ports.singletons import Singletons
 from runward.ports.store import Store
 from runward.ports.telemetry import Telemetry
+from runward.stores.relay import Relay
+from runward.stores.sql import queries
 from runward.stores.sql.database import Database
 from runward.stores.sql.directory import SqlDirectory
 from runward.stores.sql.migrate import migrate
 from runward.stores.sql.postgres.address import address_of
-from runward.stores.sql.postgres.bus import PostgresBus
+from runward.stores.sql.postgres.bus import PostgresMedium
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.store import PostgresDatabase, PostgresStore
 from runward.stores.sql.reads import SqlReads
@@ -46,6 +48,11 @@ class SqlStores:
     singletons: Singletons
     bus: Bus
     database: Database
+
+    async def identity(self) -> str:
+        """The name that the database has for itself, for good. Raises Unavailable."""
+        ((identity,),) = await self.database.read(queries.identity(self.database.dialect), {})
+        return str(identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ def open_sql(url: str, *, clock: Clock, chance: Chance, telemetry: Telemetry, po
         chance=chance,
     )
     database = PostgresDatabase(connections)
-    bus = PostgresBus(connections.address, clock=clock, chance=chance, telemetry=telemetry)
+    bus = Relay(PostgresMedium(connections.address), clock=clock, chance=chance, telemetry=telemetry)
     return _stores(PostgresStore(database), bus, database)
 
 

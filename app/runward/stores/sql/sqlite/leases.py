@@ -12,7 +12,7 @@ from runward.core.kernel.commit import Claimed, Claims
 from runward.core.kernel.mail import Letter
 from runward.ports.store import ClaimRequest, Renewal
 from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, seizable, suspected, unsuspected
-from runward.stores.sql.expressions import FALSE, ONE, RUNNING, given_back, is_ended, seized
+from runward.stores.sql.expressions import ONE, RUNNING, given_back, is_ended, seized
 from runward.stores.sql.rows import ENVELOPE, HEAD, Values, envelope_of, heads_of
 from runward.stores.sql.sqlite.connection import Session
 from runward.stores.sql.sqlite.parts import put_letters, taken_keys
@@ -34,13 +34,14 @@ def claim(session: Session, request: ClaimRequest) -> Claims:
         "delay": request.recovery_delay_ms,
         "max_recoveries": request.max_recoveries,
     }
-    ready_ones = [row for binding in request.bindings for row in session.rows(_ready(), values | {"binding": binding})]
-    lapsed_ones = session.rows(_lapsed(), values) + session.rows(_suspects(), values)
+    ready_ones = sorted((rank, uid) for binding in request.bindings for uid, rank in session.rows(_ready(), values | {"binding": binding}))
+    lapsed_ones = [(until, uid) for statement in (_lapsed(), _suspects()) for uid, until in session.rows(statement, values)]
+    overdue = sorted([*lapsed_ones, *((care_at, uid) for uid, care_at in session.rows(_care(), values))])
+    recoveries = {uid for _, uid in lapsed_ones}
     chosen: dict[str, bool] = {}
-    for found, recovered in ((ready_ones, False), (lapsed_ones, True), (session.rows(_care(), values), False)):
-        for _, uid in sorted((place, uid) for uid, place in found):
-            if len(chosen) < request.limit:
-                chosen.setdefault(uid, recovered)
+    for _, uid in (*overdue[: request.overdue], *ready_ones, *overdue[request.overdue :]):
+        if len(chosen) < request.limit:
+            chosen[uid] = uid in recoveries
     taken = []
     for uid, recovered in chosen.items():
         (row,) = session.rows(_take(), values | {"uid": uid, "recovered": int(recovered)})
@@ -110,9 +111,7 @@ def _suspects() -> Statement:
 
 @cache
 def _care() -> Statement:
-    """Without those that are among the ready ones."""
-    elsewhere = func.coalesce(and_(_is_mine(), ready(NOW)), FALSE)
-    return _candidates(actors.c.care_at, and_(care_due(NOW), ~elsewhere), "limit")
+    return _candidates(actors.c.care_at, care_due(NOW), "limit")
 
 
 @cache
