@@ -116,7 +116,7 @@ class Commands:
         match await self._services.store.create(actor, key):
             case Created():
                 self._services.bus.publish((Hint(Topic.READY, actor.uid),))
-                return RunCreated(row=await self._got(actor.uid), replayed=False)
+                return RunCreated(row=actor.as_created(actor.ready_at or actor.created_at), replayed=False)
             case PublicIdTaken():
                 raise Conflict(f"There is a run {new.run_id!r} already. Choose another run_id, or leave it out.", code="run_exists")
             case known:

@@ -70,7 +70,7 @@ class Queries:
         """The run once it has ended, or (`suspended`) ended or suspended; as it is after so many seconds otherwise. Raises NotFound."""
         deadline = self._services.clock.monotonic() + seconds
         try:
-            async with self._tails.subscribe(uid, 0) as subscription:
+            async with self._tails.subscribe(uid, None) as subscription:
                 while True:
                     subscription.cursor = subscription.last
                     run = await self.current(await self._got(uid))

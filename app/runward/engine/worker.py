@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runward.core.kernel.actor import Status
 from runward.core.kernel.commit import Claimed
+from runward.core.runs.dues import work_due
+from runward.engine.alarms import Alarms
 from runward.engine.deployment import Deployed
 from runward.engine.heartbeat import Heartbeat, HeartbeatThread
 from runward.engine.hold import Hold, LeaseLost
@@ -66,6 +68,7 @@ class Worker:
         self._unsettled = False
         self._ticked_at = services.clock.monotonic()
         self._loops: list[asyncio.Task[None]] = []
+        self._alarms = Alarms(services.clock, services.time, self._wake.set)
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat = Heartbeat(
             store=services.store,
@@ -108,6 +111,7 @@ class Worker:
         """Stops at once: what is still driven is left to its lease."""
         self._draining = True
         self._unsubscribe()
+        self._alarms.stop()
         tasks = [*self._tasks.values(), *self._loops]
         for task in tasks:
             task.cancel()
@@ -218,6 +222,8 @@ class Worker:
             await leg.drive()
             if leg.status is Status.QUEUED:
                 self._services.bus.publish((Hint(Topic.READY, leg.uid),))
+            elif leg.status is Status.SUSPENDED:
+                self._alarms.add(work_due(leg.run))
         except LeaseLost:
             self._abandon(leg)
             self._services.telemetry.event("lease_lost", uid=leg.uid)
@@ -228,12 +234,14 @@ class Worker:
             self._abandon(leg)
             self._services.telemetry.problem("leg_failed", error, uid=leg.uid)
         finally:
+            more_may_wait = self.free == 0 or leg.recoveries >= SUSPECT_RECOVERIES or leg.uid in self._abandoned
             del self._tasks[leg]
             if self._legs.get(leg.uid) is leg:
                 del self._legs[leg.uid]
                 self._driven = tuple(self._legs)
-                self._tails.driven_here(leg.uid, False)
-            self._wake.set()
+                self._tails.driven_here(leg.uid, False, in_step=leg.uid not in self._abandoned)
+            if more_may_wait:
+                self._wake.set()
             self._idle.set()
 
     def _abandon(self, leg: Leg) -> None:
