@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.frames import Frame
@@ -15,6 +14,7 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied
 from runward.core.runs.state import Cancel, Hold, RunState
 from runward.core.runs.view import control
+from runward.core.values import replace
 
 
 def came(run: RunState, mail: Mail, at: int) -> Applied:
