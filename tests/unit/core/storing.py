@@ -154,7 +154,7 @@ class Store:
     def _keep(self, receipt: Receipt) -> None:
         old, detail = self.receipts.get(receipt.tool_call_id), json.loads(receipt.detail)
         if old is not None:
-            assert old.output is None or (detail.get("told") and old.output == receipt.output), f"{old} has its outcome (R12)"
+            assert old.output is None or ("read" in detail and old.output == receipt.output), f"{old} has its outcome (R12)"
             shown = detail.get("approval", {}).get("requested_arguments")
             edited = shown is not None and old.attempt == 0 and canonical_json(shown) == old.arguments
             assert receipt.arguments == old.arguments or edited, "what runs is what was recorded (I-10)"

@@ -48,9 +48,9 @@ PATIENCE = 400
 
 limits = st.builds(
     Limits,
-    max_steps=st.integers(1, 4),
-    timeout_seconds=st.none() | st.sampled_from([1.0, 20.0]),
-    expires_seconds=st.none() | st.sampled_from([5.0, 100.0]),
+    max_steps=st.integers(1, 6),
+    timeout_seconds=st.sampled_from([None, None, None, 1.0, 20.0]),
+    expires_seconds=st.sampled_from([None, None, None, 5.0, 100.0]),
     max_parallel_tools=st.integers(1, 3),
     model_retries=st.integers(0, 2),
 )
@@ -58,17 +58,20 @@ ASKS = '{"question":"Which?","choices":["a","b"],"seconds":20}'
 GOOD, BAD = ["{}", "", '{"n":1}', '{"n":1.0}', '{"b":1,"a":[2]}', '{"s":"\\u0000"}'], ["[1]", "{bad", '{"n":1e400}']
 WAITING = [name for name, tool in TOOLS.items() if tool.awaits is not None]
 OTHERS = [name for name in TOOLS if name not in WAITING]
+UNKNOWN = [name for name in OTHERS if not TOOLS[name].effect.repeatable]
 ids, offered = st.sampled_from(["call_1", "call_2", ""]), st.sampled_from([None] * 12 + [False])
-working = st.builds(asked, st.sampled_from(OTHERS * 4 + ["nope", "Look", ""]), st.sampled_from(GOOD * 4 + BAD), id=ids, offered=offered)
+working = st.builds(
+    asked, st.sampled_from((OTHERS + UNKNOWN * 2) * 3 + ["nope", "Look", ""]), st.sampled_from(GOOD * 4 + BAD), id=ids, offered=offered
+)
 waiting = st.builds(asked, st.sampled_from(WAITING), st.sampled_from([ASKS] * 8 + BAD), id=ids, offered=offered)
 calls = st.lists(
     st.sampled_from([True, True, False]).flatmap(lambda works: working if works else waiting),
     min_size=1,
     max_size=4,
 )
-FINISHES = ["tool_calls", "stop"] * 15 + ["length", "content_filter", "refusal"]
+FINISHES = ["tool_calls", "stop"] * 25 + ["length", "content_filter", "refusal"]
 STREAMING = ["answers"] * 8 + ["streams"] * 6 + ["fails"]
-NATURAL = [How.RETURNED] * 5 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.ASKS] + [How.CANNOT_TELL] * 2
+NATURAL = [How.RETURNED] * 5 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.ASKS] + [How.CANNOT_TELL] * 4
 PROBED = [ProbeStatus.HAPPENED, ProbeStatus.DID_NOT_HAPPEN, ProbeStatus.CANNOT_TELL, ProbeStatus.FAILED]
 GATES = {
     "charge": terms(editable=True),
@@ -86,6 +89,7 @@ TROUBLE = [
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
+MOSTLY = st.sampled_from([True] * 5 + [False])
 
 
 class Runs(RuleBasedStateMachine):
@@ -108,7 +112,9 @@ class Runs(RuleBasedStateMachine):
         for _ in range(beats):
             if self.leg is None and self.store.status.ended:
                 self._ended(data)
-            if self.leg is None:
+            if self.leg is None and self.store.status is Status.SUSPENDED and data.draw(MOSTLY):
+                self._wakes(data)
+            elif self.leg is None:
                 self._claim(caretaker=False)
             elif self.leg.going and data.draw(st.sampled_from([True, True, False])):
                 self._happens(data)
@@ -127,6 +133,16 @@ class Runs(RuleBasedStateMachine):
             self.leg = None
             if self.store.status.ended:
                 self.store.check_ended()
+
+    def _wakes(self, data: st.DataObject) -> None:
+        """A run that waits is woken by what it waits for: somebody, or a time."""
+        if self.store.ready_at is not None and data.draw(st.booleans()):
+            self.at = max(self.at, self.store.ready_at)
+            self._claim(caretaker=data.draw(SELDOM))
+        elif self.store.run.hold is not None and data.draw(st.booleans()):
+            self._operates(hand_of_an_operator(self.store)[0])
+        else:
+            self._somebody_acts(data)
 
     def _ended(self, data: st.DataObject) -> None:
         if not self.store.unread:
@@ -207,7 +223,9 @@ class Runs(RuleBasedStateMachine):
             self.world.again.add(item.permits)
 
     def _an_operator_acts(self, data: st.DataObject) -> None:
-        item = data.draw(st.sampled_from(hand_of_an_operator(self.store)))
+        self._operates(data.draw(st.sampled_from(hand_of_an_operator(self.store))))
+
+    def _operates(self, item: Input) -> None:
         self.store.post(item.kind, item.key, item.data, self.at)
 
     def _deploys(self, data: st.DataObject) -> None:
@@ -291,7 +309,7 @@ class Runs(RuleBasedStateMachine):
             case "streams":
                 self._streams(activity, going, data.draw(st.sampled_from(["text", "reasoning"])))
             case "answers":
-                asks = data.draw(calls) if data.draw(st.sampled_from([True, True, True, False])) else []
+                asks = data.draw(calls) if data.draw(st.sampled_from([True] * 6 + [False])) else []
                 self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)))
             case "fails":
                 failed = ModelFailed(
