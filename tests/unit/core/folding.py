@@ -72,12 +72,13 @@ class Journal:
         self.open: tuple[int, int] | None = None
         self.last: tuple[int, int] = (1, 0)
         self.over = False
-        self._finished = False
+        self._finishing = False
 
     def append(self, frame: Frame) -> None:
-        assert not self.over, f"{frame} was said after the final frame"
+        if self.over:
+            self._behind_the_end(frame)
         assert (frame.type == "start") is (not self.frames)
-        assert not self._finished or frame.type == "data-agent", f"{frame} was said between finish and the final frame"
+        assert not self._finishing or frame.type == "data-agent", f"{frame} was said between finish and the final frame"
         match frame.type:
             case "start-step":
                 self._start((frame.fields["step"], frame.fields["attempt"]))
@@ -93,13 +94,26 @@ class Journal:
                 self._speak_of_call(frame)
             case "finish":
                 assert self.open is None, "the run ended with a step open"
-                self._finished = True
+                self._finishing = True
             case "data-agent":
-                self.control |= frame.fields["data"]
-                self.over = bool(frame.fields["data"].get("final", False))
-                assert self.over is self._finished
+                self.control = dict(frame.fields["data"])
+                final = bool(self.control.get("final", False))
+                assert final is (self._finishing or self.over)
+                self.over, self._finishing = final, False
         self.frames.append(frame)
         self.page.fold(frame)
+
+    def _behind_the_end(self, frame: Frame) -> None:
+        """An effect that is settled later is said with its call's state, and a run that is tried again says that it is running (R10)."""
+        assert frame.type in ("tool-state", "warning", "data-agent"), f"{frame} was said after the final frame"
+        if frame.type == "data-agent" and not frame.fields["data"].get("final", False):
+            assert self.control["error"]["transient"] and frame.fields["data"]["status"] == "running"
+            self.over = False
+
+    @property
+    def ends_final(self) -> bool:
+        """Whether the newest frame is a final one, as it has to be once the run is over."""
+        return self.over and self.frames[-1].type == "data-agent"
 
     def _start(self, begun: tuple[int, int]) -> None:
         assert self.open is None, f"{begun} began while {self.open} was open"

@@ -217,7 +217,8 @@ def test_R30_a_retry_goes_on_where_the_run_failed() -> None:
     drive.at += 3_600_000
     retried(drive)
     assert drive.settle() == Work(start=(CallModel(2, 2),)), "the failed call keeps its step"
-    assert drive.status is Status.RUNNING and drive.run.ended is None and drive.run.ended_at is None and not drive.ignored
+    face = face_of(drive.run, binding="b", priority=0, at=drive.at)
+    assert (face.status, face.ended_at, face.stop_reason, drive.ignored) == (Status.RUNNING, None, None, [])
     assert drive.shown == {"status": "running", "phase": "loop", "steps": 2}
     assert drive.run.usage.model_calls == calls, "the failed one stays counted"
     assert drive.results() == [("1.1", "charged")], "what was done is not done again"

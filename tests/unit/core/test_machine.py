@@ -5,6 +5,7 @@ A failing run prints its steps, and a line that repeats it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from runward.core.kernel.actor import Status
-from runward.core.kernel.mail import MailKind
+from runward.core.kernel.mail import MailKind, cancel_key, retry_key
 from runward.core.runs import frames
 from runward.core.runs.calls import CallStage, How, Result
-from runward.core.runs.decide import CallModel, ChooseModel, Project, RunCall, Screen, due_ending
+from runward.core.runs.decide import CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, due_ending
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.facts import (
     AnswerReceived,
@@ -25,59 +26,78 @@ from runward.core.runs.facts import (
     CallAsked,
     CheckpointSaved,
     DrainAsked,
+    EvidenceChecked,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    Probed,
     Projected,
     Screened,
 )
 from runward.core.runs.limits import Limits
+from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
 from tests.unit.core.driving import T0, given, ok
-from tests.unit.core.shell import Going, Leg, Store, World
-from tests.unit.core.tooling import TOOLS, asked, screening
+from tests.unit.core.people import Input, answers, hand_of_an_operator
+from tests.unit.core.shell import Going, Leg, World
+from tests.unit.core.storing import Store
+from tests.unit.core.tooling import TOOLS, asked, screening, terms
 
 PATIENCE = 400
 """A run that meets no more trouble is over, or waits for a person, within so many steps."""
 
 limits = st.builds(
     Limits,
-    max_steps=st.integers(1, 4),
-    timeout_seconds=st.none() | st.sampled_from([1.0, 20.0]),
-    expires_seconds=st.none() | st.sampled_from([5.0, 100.0]),
+    max_steps=st.integers(1, 6),
+    timeout_seconds=st.sampled_from([None, None, None, 1.0, 20.0]),
+    expires_seconds=st.sampled_from([None, None, None, 5.0, 100.0]),
     max_parallel_tools=st.integers(1, 3),
     model_retries=st.integers(0, 2),
 )
+ASKS = '{"question":"Which?","choices":["a","b"],"seconds":20}'
 GOOD, BAD = ["{}", "", '{"n":1}', '{"n":1.0}', '{"b":1,"a":[2]}', '{"s":"\\u0000"}'], ["[1]", "{bad", '{"n":1e400}']
+WAITING = [name for name, tool in TOOLS.items() if tool.awaits is not None]
+OTHERS = [name for name in TOOLS if name not in WAITING]
+UNKNOWN = [name for name in OTHERS if not TOOLS[name].effect.repeatable]
+ids, offered = st.sampled_from(["call_1", "call_2", ""]), st.sampled_from([None] * 12 + [False])
+working = st.builds(
+    asked, st.sampled_from((OTHERS + UNKNOWN * 2) * 3 + ["nope", "Look", ""]), st.sampled_from(GOOD * 4 + BAD), id=ids, offered=offered
+)
+waiting = st.builds(asked, st.sampled_from(WAITING), st.sampled_from([ASKS] * 8 + BAD), id=ids, offered=offered)
 calls = st.lists(
-    st.builds(
-        asked,
-        st.sampled_from([*TOOLS] * 4 + ["nope", "Look", ""]),
-        st.sampled_from(GOOD * 4 + BAD),
-        id=st.sampled_from(["call_1", "call_2", ""]),
-        offered=st.sampled_from([None] * 12 + [False]),
-    ),
+    st.sampled_from([True, True, False]).flatmap(lambda works: working if works else waiting),
     min_size=1,
     max_size=4,
 )
-FINISHES = ["tool_calls", "stop"] * 15 + ["length", "content_filter", "refusal"]
+FINISHES = ["tool_calls", "stop"] * 25 + ["length", "content_filter", "refusal"]
 STREAMING = ["answers"] * 8 + ["streams"] * 6 + ["fails"]
-NATURAL = [How.RETURNED] * 6 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.CANNOT_TELL]
-USELESS = [MailKind.STEER, MailKind.RETRY, MailKind.RECONCILE, MailKind.HOLD]
+NATURAL = [How.RETURNED] * 5 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.ASKS] + [How.CANNOT_TELL] * 4
+PROBED = [ProbeStatus.HAPPENED, ProbeStatus.DID_NOT_HAPPEN, ProbeStatus.CANNOT_TELL, ProbeStatus.FAILED]
+GATES = {
+    "charge": terms(editable=True),
+    "look": terms(expires_seconds=20, on_expiry="stop"),
+    "scan": terms(expires_seconds=5),
+    "pay": terms(),
+    "wire": terms(expires_seconds=40, editable=True),
+}
 TROUBLE = [
+    *["somebody_acts"] * 8,
+    *["an_operator_acts", "deploys"] * 2,
     *["drain"] * 5,
     *["dies", "dies_at_a_commit", "time_passes"] * 3,
     *["flush", "mail_without_use", "look"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
+MOSTLY = st.sampled_from([True] * 5 + [False])
 
 
 class Runs(RuleBasedStateMachine):
     """Plays everybody whom a run can meet. `works` is what goes well."""
 
-    @initialize(limits=limits, model=st.sampled_from(["test:model", "test:model", None]))
-    def create(self, limits: Limits, model: str | None) -> None:
+    @initialize(limits=limits, model=st.sampled_from(["test:model", "test:model", None]), gated=st.sets(st.sampled_from([*GATES])))
+    def create(self, limits: Limits, model: str | None, gated: set[str]) -> None:
+        self.gates = {name: GATES[name] for name in sorted(gated)}
         self.store = Store(limits, model)
         self.world = World()
         self.leg: Leg | None = None
@@ -88,12 +108,13 @@ class Runs(RuleBasedStateMachine):
 
     @rule(beats=st.integers(3, 12), data=st.data())
     def works(self, beats: int, data: st.DataObject) -> None:
-        """A worker takes the run and goes on with it. After a run that has ended comes another one."""
+        """A worker takes the run and goes on with it. After a run that has ended comes another one, or the same again."""
         for _ in range(beats):
             if self.leg is None and self.store.status.ended:
-                self._looks_again()
-                self.create(data.draw(limits), "test:model")
-            if self.leg is None:
+                self._ended(data)
+            if self.leg is None and self.store.status is Status.SUSPENDED and data.draw(MOSTLY):
+                self._wakes(data)
+            elif self.leg is None:
                 self._claim(caretaker=False)
             elif self.leg.going and data.draw(st.sampled_from([True, True, False])):
                 self._happens(data)
@@ -113,11 +134,38 @@ class Runs(RuleBasedStateMachine):
             if self.store.status.ended:
                 self.store.check_ended()
 
+    def _wakes(self, data: st.DataObject) -> None:
+        """A run that waits is woken by what it waits for: somebody, or a time."""
+        if self.store.ready_at is not None and data.draw(st.booleans()):
+            self.at = max(self.at, self.store.ready_at)
+            self._claim(caretaker=data.draw(SELDOM))
+        elif self.store.run.hold is not None and data.draw(st.booleans()):
+            self._operates(hand_of_an_operator(self.store)[0])
+        else:
+            self._somebody_acts(data)
+
+    def _ended(self, data: st.DataObject) -> None:
+        if not self.store.unread:
+            self._looks_again()
+        if data.draw(st.booleans()) and self._retries():
+            return
+        while data.draw(st.booleans()) and (choices := answers(self.store)):
+            self._post(data.draw(st.sampled_from(choices)))
+        if self.store.unread:
+            self._claim(caretaker=True)
+            self._round()
+        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))))
+
+    def _retries(self) -> bool:
+        key = retry_key(self.store.revision)
+        return self.store.status is Status.FAILED and self.store.post(MailKind.RETRY, key, {}, self.at)
+
     def _looks_again(self) -> None:
         """A caretaker takes a run that has ended, and the run is as it was."""
         text, said = self.store.text, [*self.store.journal.frames]
         self._claim(caretaker=True)
         self._round()
+        assert self.leg is None
         assert (self.store.text, self.store.journal.frames) == (text, said)
 
     # -- trouble --------------------------------------------------------------------------------------------------------------
@@ -157,14 +205,37 @@ class Runs(RuleBasedStateMachine):
             self.leg.flush()
 
     def _time_passes(self, data: st.DataObject) -> None:
-        self.at += data.draw(st.sampled_from([1, 100, 999, 4_000, 30_000]))
+        self.at += data.draw(st.sampled_from([1, 100, 999, 4_000, 30_000, 70_000]))
 
     def _cancel(self, data: st.DataObject) -> None:
-        text = data.draw(st.sampled_from(["{}", '{"reason":"user left"}']))
-        self.store.cancelled = self.store.cancelled or self.store.post(MailKind.CANCEL, text, self.at)
+        said = data.draw(st.sampled_from([{}, {"reason": "user left"}]))
+        self.store.cancelled = self.store.post(MailKind.CANCEL, cancel_key(), said, self.at) or self.store.cancelled
+
+    def _somebody_acts(self, data: st.DataObject) -> None:
+        """Somebody answers, decides or settles something that is pending."""
+        choices = answers(self.store)
+        if choices:
+            self._post(data.draw(st.sampled_from(choices)))
+
+    def _post(self, item: Input) -> None:
+        assert self.store.post(item.kind, item.key, item.data, self.at), f"{item} is shown as pending and cannot be answered"
+        if item.permits is not None:
+            self.world.again.add(item.permits)
+
+    def _an_operator_acts(self, data: st.DataObject) -> None:
+        self._operates(data.draw(st.sampled_from(hand_of_an_operator(self.store))))
+
+    def _operates(self, item: Input) -> None:
+        self.store.post(item.kind, item.key, item.data, self.at)
+
+    def _deploys(self, data: st.DataObject) -> None:
+        """Approvals get another version, or an old one again."""
+        version = data.draw(st.sampled_from(["1", "2", "3"]))
+        self.gates = {name: replace(gate, version=version) for name, gate in self.gates.items()}
 
     def _mail_without_use(self, data: st.DataObject) -> None:
-        self.store.post(data.draw(st.sampled_from(USELESS)), "{}", self.at)
+        kind = data.draw(st.sampled_from([MailKind.STEER, MailKind.TAKEOVER, MailKind.CHILD]))
+        self.store.post(kind, f"m{len(self.store.mail)}", {}, self.at)
 
     def _look(self, _: st.DataObject) -> None:
         """A leg hears of its mail before a commit tells it."""
@@ -189,9 +260,13 @@ class Runs(RuleBasedStateMachine):
             case CallModel():
                 self._model(activity, going, data)
             case Screen():
-                self._screen(activity, going)
+                self._screen(activity, going, refuses=data.draw(SELDOM))
             case RunCall():
                 self._tool(activity, going, data)
+            case Probe():
+                self._probe(activity, data.draw(st.sampled_from(PROBED)))
+            case CheckEvidence():
+                self._check(activity, data.draw(st.sampled_from([None, None, "not ours"])))
             case Project():
                 shown = data.draw(st.sampled_from([ok("shown"), Result(output="unshown", is_error=True, outcome="invalid_result")]))
                 self._report(activity, Projected(at=self.at, call_id=activity.call_id, result=shown))
@@ -201,9 +276,27 @@ class Runs(RuleBasedStateMachine):
         del self.leg.going[activity]
         self.leg.facts.append(fact)
 
-    def _screen(self, activity: Screen, going: Going) -> None:
-        proposed = [screening(call) for call in going.run.turn if call.stage is CallStage.PROPOSED]
-        self._report(activity, Screened(at=self.at, screenings=tuple(proposed)))
+    def _screen(self, activity: Screen, going: Going, *, refuses: bool = False) -> None:
+        to_see = (CallStage.PROPOSED, CallStage.CLEARED)
+        screenings = [screening(call, self.gates) for call in going.run.turn if call.stage in to_see]
+        if refuses:
+            refusal = Result(output="blocked", is_error=True, outcome="blocked")
+            screenings = [replace(seen, refusal=refusal) for seen in screenings]
+        self._report(activity, Screened(at=self.at, screenings=tuple(screenings)))
+
+    def _probe(self, activity: Probe, status: ProbeStatus) -> None:
+        if status is ProbeStatus.DID_NOT_HAPPEN:
+            self.world.again.add((activity.call_id, activity.attempt))
+        result, raw = (ok("found"), {"raw": activity.call_id}) if status is ProbeStatus.HAPPENED else (None, None)
+        probed = Probed(at=self.at, call_id=activity.call_id, attempt=activity.attempt, status=status, result=result, raw=raw)
+        self._report(activity, probed)
+
+    def _check(self, activity: CheckEvidence, refusal: str | None) -> None:
+        assert self.leg is not None
+        effect = self.leg.run.unknown(activity.call_id)
+        if refusal is None and effect is not None and effect.claim is not None and effect.claim.decision is Decision.RETRY:
+            self.world.again.add((activity.call_id, activity.attempt))
+        self._report(activity, EvidenceChecked(at=self.at, call_id=activity.call_id, attempt=activity.attempt, refusal=refusal))
 
     def _model(self, activity: CallModel, going: Going, data: st.DataObject) -> None:
         step, attempt = activity.step, activity.attempt
@@ -216,7 +309,7 @@ class Runs(RuleBasedStateMachine):
             case "streams":
                 self._streams(activity, going, data.draw(st.sampled_from(["text", "reasoning"])))
             case "answers":
-                asks = data.draw(calls) if data.draw(st.sampled_from([True, True, True, False])) else []
+                asks = data.draw(calls) if data.draw(st.sampled_from([True] * 6 + [False])) else []
                 self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)))
             case "fails":
                 failed = ModelFailed(
@@ -277,8 +370,10 @@ class Runs(RuleBasedStateMachine):
 
     def _end(self, activity: RunCall, how: How) -> None:
         raw = {"raw": activity.call_id} if how is How.RETURNED else None
+        if how is How.ASKS:
+            self.world.again.add((activity.call_id, activity.attempt))
         ended = AttemptEnded(at=self.at, call_id=activity.call_id, attempt=activity.attempt, how=how, result=given(how), raw=raw)
-        self._report(activity, ended)
+        self._report(activity, replace(ended, question="Which?", choices=("a", "b")) if how is How.ASKS else ended)
 
     # -- what holds ----------------------------------------------------------------------------------------------------------
 
@@ -288,19 +383,34 @@ class Runs(RuleBasedStateMachine):
             self.leg.check()
 
     def teardown(self) -> None:
-        """Trouble is over: the run comes to its end, or waits for a person (I-22)."""
+        """Trouble is over, and everybody does what they are waited for: the run comes to its end, and nothing stays unsettled (I-22)."""
         if not hasattr(self, "store"):
             return
         for _ in range(PATIENCE):
-            waits = self.store.status is Status.SUSPENDED and len(self.store.mail) == self.store.mail_applied
-            if self.leg is None and (waits or self.store.status.ended):
+            rests = self.leg is None and not self.store.unread and self.store.status is not Status.QUEUED and not self.died
+            if not rests:
+                self._heals()
+            elif not self._somebody_helps():
                 break
-            self._heals()
         else:
             raise AssertionError(f"the run never came to rest: {self.store.run}")
-        assert self.store.status.ended or self.store.run.unknowns
-        if not self.store.status.ended:
-            assert not self.store.cancelled
+        assert self.store.status.ended and self.store.run.unknowns == (), f"nobody can help: {self.store.run}"
+        self.store.check_ended()
+
+    def _somebody_helps(self) -> bool:
+        """Whoever is waited for acts, or time passes. False when nobody is."""
+        choices = [item for item in answers(self.store) if item.helps]
+        if self.store.run.hold is not None:
+            item = hand_of_an_operator(self.store)[0]
+            assert self.store.post(item.kind, item.key, item.data, self.at), "a held run cannot be released"
+        elif choices:
+            self._post(choices[0])
+        elif not self.store.status.ended and self.store.ready_at is not None:
+            self.at = self.store.ready_at
+            self._claim(caretaker=False)
+        else:
+            return False
+        return True
 
     def _heals(self) -> None:
         if self.leg is None:
@@ -319,6 +429,10 @@ class Runs(RuleBasedStateMachine):
                     self._answers(activity, going, [], "stop")
                 case Screen():
                     self._screen(activity, going)
+                case Probe():
+                    self._probe(activity, ProbeStatus.HAPPENED)
+                case CheckEvidence():
+                    self._check(activity, None)
                 case RunCall() if going.stopped and not going.begun:
                     self._end(activity, How.NOT_STARTED)
                 case RunCall():

@@ -242,6 +242,9 @@ def test_R15_a_call_that_is_refused_when_it_is_looked_at_again_is_still_unknown(
     assert drive.results() == [("1.1", "refused")] and drive.kept()["effect_certain"] is False
     drive.answer("well").ended()
     assert (listed(drive), drive.shown["task_outcome"]) == (["1.1"], "needs_reconciliation")
+    drive.claim(caretaker=True).reconciles("1.1", "result", output=1)
+    receipt = drive.receipts["1.1"]
+    assert (receipt.raw, receipt.outcome, receipt.output) == ("1", "reconciled", '"refused"'), "what the model read stays"
 
 
 def test_R37_a_retry_beside_a_cancel_comes_to_nothing_and_a_result_counts() -> None:

@@ -27,7 +27,8 @@ def ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent =
     effect = run.unknown(call.id)
     if effect is not None and effect.again:  # it was to run once more and does not: what its last attempt did stays unknown
         result = replace(result, effect_certain=False)
-        effects = (replace(other, told=True, again=False) if other is effect else other for other in run.unknowns)
+        left = replace(effect, told=True, again=False, read=result)
+        effects = (left if other is effect else other for other in run.unknowns)
         run = replace(run, unknowns=tuple(effects))
     arguments = call.arguments
     waited = call.attempt or call.gate is not None or call.awaited is not None

@@ -61,7 +61,13 @@ def settled_receipt(effect: UnknownEffect, settlement: Settlement, record: Mappi
     result = settlement.result
     is_error = result is not None and result.is_error
     step, position = effect.tool_call_id.split(".")
-    detail: dict[str, Any] = {"worker": effect.worker, "effect_certain": True, "told": True, "reconciled": dict(record)}
+    read = effect.read or TOLD
+    detail: dict[str, Any] = {
+        "worker": effect.worker,
+        "effect_certain": True,
+        "read": {"is_error": read.is_error, "outcome": read.outcome},
+        "reconciled": dict(record),
+    }
     if effect.approval is not None:
         detail["approval"] = dict(effect.approval)
     return Receipt(
@@ -74,7 +80,7 @@ def settled_receipt(effect: UnknownEffect, settlement: Settlement, record: Mappi
         attempt=effect.attempt,
         arguments=effect.arguments,
         raw=None if result is None else to_text(result.output),
-        output=to_text(UNKNOWN_TO_MODEL),
+        output=to_text(read.output),
         is_error=is_error,
         outcome="failed" if is_error else "reconciled",
         started_at=effect.started_at,
@@ -101,8 +107,8 @@ def _filled(call: Call, receipt: Receipt) -> Call:
     call = replace(call, raw=raw, checkpoint=detail.get("checkpoint"), settled=detail.get("reconciled"))
     if receipt.output is None:
         return call
-    if detail.get("told"):  # what became of the effect is known by now, and the model has read that it is not
-        return replace(call, raw=None, result=TOLD)
+    if "read" in detail:  # what became of the effect is known by now, and the model has read something else
+        return replace(call, raw=None, result=Result(output=json.loads(receipt.output), effect_certain=False, **detail["read"]))
     result = Result(
         output=json.loads(receipt.output),
         is_error=receipt.is_error,

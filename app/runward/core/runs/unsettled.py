@@ -64,7 +64,8 @@ class UnknownEffect:
     """A call that may or may not have happened, until somebody settles it.
 
     - `told`: the call has its result, and the model reads no other. `again`: somebody decided to run it once more, and it has not begun.
-    - `approval` is how its call was approved, as the receipt says it.
+    - `approval` is how its call was approved, as the receipt says it. `read` is what the model has read of the call, where that is not
+      that nobody knows.
     - `refused` counts the settlements that came to nothing; `refusal` says why the evidence of the last one did not hold.
     - `claim` is a settlement whose evidence is still to be checked; `found` is what a probe found, about to be recorded.
     """
@@ -79,6 +80,7 @@ class UnknownEffect:
     worker: str
     told: bool
     approval: Mapping[str, Any] | None = None
+    read: Result | None = None
     again: bool = False
     wants_evidence: bool = False
     refused: int = 0
