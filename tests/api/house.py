@@ -136,6 +136,7 @@ async def house(
     await service.start()
     made = Door(
         commands=service.commands,
+        operations=service.operations,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

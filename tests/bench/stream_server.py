@@ -133,6 +133,7 @@ async def serve() -> None:
         ours = create_app(
             Door(
                 commands=service.commands,
+                operations=service.operations,
                 queries=service.queries,
                 deliveries=service.deliveries,
                 approvals=service.approvals,

@@ -10,6 +10,7 @@ from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
+from runward.engine.operations import Operations
 from runward.engine.queries import Queries
 from runward.engine.services import Services
 
@@ -28,6 +29,7 @@ class Door:
     """
 
     commands: Commands
+    operations: Operations
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals

@@ -27,6 +27,8 @@ PERMISSIONS: Mapping[str, Needs] = {
     "GET /approvals": Permission.APPROVALS_DECIDE,
     "GET /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
     "POST /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
+    "POST /runs/cancel": Permission.RUNS_WRITE,
+    "POST /runs/{run_id}/drain": Permission.RUNS_WRITE,
     "GET /agents": Permission.RUNS_READ,
     "GET /agents/{name}": Permission.RUNS_READ,
     "GET /healthz": None,

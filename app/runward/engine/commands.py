@@ -15,6 +15,7 @@ from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, No
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
+    AppendAnswer,
     Appended,
     Created,
     CreatedIsGone,
@@ -126,11 +127,8 @@ class Commands:
         """Accepts a cancel: it outranks whatever its holder is about to do, and survives it (R37). Idempotent."""
         caller.require(Permission.RUNS_WRITE)
         row = await self._found(caller, run_id)
-        data = canonical_json({"reason": reason} if reason is not None else {})
-        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=caller.principal)
-        match await self._services.store.append_mail(Append(uid=row.uid, letters=(letter,), care=True, marks_cancel=True)):
+        match await self.send_cancel(caller, row.uid, reason):
             case Appended():
-                self._services.bus.publish((Hint(Topic.MAIL, row.uid), Hint(Topic.READY, row.uid)))
                 return CancelAnswer(row=await self._got(row.uid), accepted=True)
             case KeyTaken():
                 row = await self._got(row.uid)
@@ -141,6 +139,15 @@ class Commands:
                 raise Throttled("The run's inbox is full. Try again once it has worked through it.")
             case _:
                 raise _no_such_run()
+
+    async def send_cancel(self, caller: Caller, uid: str, reason: str | None) -> AppendAnswer:
+        """Puts a cancel into the inbox of a run that the caller may see."""
+        data = canonical_json({"reason": reason} if reason is not None else {})
+        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=caller.principal)
+        answer = await self._services.store.append_mail(Append(uid=uid, letters=(letter,), care=True, marks_cancel=True))
+        if isinstance(answer, Appended):
+            self._services.bus.publish((Hint(Topic.MAIL, uid), Hint(Topic.READY, uid)))
+        return answer
 
     async def delete_run(self, caller: Caller, run_id: str) -> None:
         """Deletes an ended run, whole. Its idempotency key goes on naming it (R42)."""

@@ -17,6 +17,7 @@ from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, 
 from runward.core.kernel.mail import Letter, Mail, MailKind, release_key, retry_key
 from runward.core.kernel.records import ApprovalClosing
 from runward.core.runs import codec
+from runward.core.runs.inputs import with_holds
 from runward.core.runs.state import KIND, RunState
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog
@@ -245,19 +246,13 @@ def _add_retry(post: _Post, row: Envelope, run: RunState, caller: Caller) -> Non
 
 
 def _add_release(post: _Post, row: Envelope, run: RunState, mail: Sequence[Mail], caller: Caller) -> None:
-    unapplied = [item.kind for item in mail if item.seq > row.mail_applied]
-    holds, held = run.holds, run.hold is not None
-    for kind in unapplied:
-        if kind is MailKind.HOLD and not held:
-            holds, held = holds + 1, True
-        elif kind is MailKind.RELEASE:
-            held = False
+    run = with_holds(run, [item for item in mail if item.seq > row.mail_applied])
     if row.status.ended:
         post.problems.append(Problem(pointer="/release_hold", code="run_ended", detail="The run has ended: it takes no more input."))
-    elif not held:
+    elif run.hold is None:
         post.items.append({"input": "release_hold", "result": "ignored"})
     else:
-        post.letters.append(Letter(kind=MailKind.RELEASE, key=release_key(holds), principal=caller.principal))
+        post.letters.append(Letter(kind=MailKind.RELEASE, key=release_key(run.holds), principal=caller.principal))
         post.items.append({"input": "release_hold", "result": "accepted"})
         post.after_end = False
 

@@ -17,6 +17,7 @@ from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
+from runward.engine.operations import Operations
 from runward.engine.performer import Performer
 from runward.engine.queries import Queries
 from runward.engine.sealing import Seal
@@ -60,6 +61,7 @@ class Service:
         self.tails = Tails(services, poll=poll, poll_with_bus=poll_with_bus)
         self.catalog = Catalog(services, registry)
         self.commands = Commands(services, self.catalog, seal)
+        self.operations = Operations(services, self.commands)
         self.queries = Queries(services, self.tails)
         self.deliveries = Deliveries(services, self.catalog)
         self.approvals = Approvals(services, self.deliveries)

@@ -59,7 +59,7 @@ class Append:
 
     - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6); one that was queued for later gets that
       rank, too. `reopens`: so does one that is `failed`, and its `ended_at` is cleared (R10); only for `retry`, refused for any other
-      ended status.
+      ended status. A caretaker that has it loses it, and writes nothing more: to it the actor is over.
     - `care`: any worker may act on it now, whatever its binding (R41).
     - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
     - `marks_cancel`: sets `cancel_requested_at` when it is not set.
@@ -158,7 +158,8 @@ class Store(Protocol):
         ...
 
     async def commit(self, changes: Changes) -> CommitAnswer:
-        """Writes one commit of a leg, all or nothing, gated as `Changes` says. `Written` carries what is stored now.
+        """Writes one commit of a leg, all or nothing, gated as `Changes` says. `Written` carries what is stored now. An actor that is
+        `queued` or `suspended` is no leg's: `Stale`.
 
         `release` clears owner, expiry and `drain_leg`. Letters for others are numbered in the order given; a taken key, a recipient of
         another tenant and one that is gone, `completed` or `stopped` are dropped without a word; the others wake as an `Append` does.

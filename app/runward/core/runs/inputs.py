@@ -25,6 +25,14 @@ def came(run: RunState, mail: Mail, at: int) -> Applied:
     return run, said
 
 
+def with_holds(run: RunState, arrived: Sequence[Mail]) -> RunState:
+    """The run as far as holds go, once the mail that has arrived is applied: what the next hold or release meets."""
+    for mail in arrived:
+        if mail.kind in (MailKind.HOLD, MailKind.RELEASE):
+            run, _ = _hold(run, mail, json.loads(mail.data))
+    return run
+
+
 def in_order(items: Sequence[Mail]) -> list[Mail]:
     """Mail in the order it is applied: a cancel outranks whatever lies beside it (R37)."""
     return sorted(items, key=lambda item: (item.kind is not MailKind.CANCEL, item.seq))
@@ -54,7 +62,7 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
         case MailKind.RETRY:
             return (run, NOTHING) if run.reopened else None
         case MailKind.LIMITS:
-            return replace(run, limits=replace(run.limits, **data["limits"])), NOTHING
+            return replace(run, limits=run.limits.raised(data["limits"])), NOTHING
         case MailKind.REBIND:
             return _rebind(run, data)
         case _:

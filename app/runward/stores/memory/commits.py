@@ -11,7 +11,7 @@ from runward.core.kernel.commit import Changes, CommitAnswer, MailArrived, NewAc
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter, MailTo
 from runward.stores.guards import check_changes, check_numbers
-from runward.stores.memory.database import MemoryDatabase, Rows, position_of
+from runward.stores.memory.database import MemoryDatabase, Rows, is_writable, position_of
 from runward.stores.memory.mailbox import close_approvals, deliver, put_letters, stamp_applied
 
 
@@ -19,7 +19,7 @@ def commit(database: MemoryDatabase, changes: Changes) -> CommitAnswer:
     """`Store.commit`."""
     check_changes(changes)
     rows = database.actors.get(changes.uid)
-    if rows is None or position_of(rows.envelope) != changes.follows:
+    if rows is None or not is_writable(rows.envelope, changes.follows):
         return _stale(rows)
     envelope = rows.envelope
     if changes.mail_seen is not None and envelope.mail_received > changes.mail_seen:
@@ -43,7 +43,7 @@ def append_frames(database: MemoryDatabase, uid: str, follows: Position, frames:
     """`Store.append_frames`."""
     check_numbers(follows.last_seq, frames)
     rows = database.actors.get(uid)
-    if rows is None or position_of(rows.envelope) != follows:
+    if rows is None or not is_writable(rows.envelope, follows):
         return _stale(rows)
     rows.frames.extend(frames)
     database.put(replace(rows.envelope, last_seq=len(rows.frames)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from runward.core.kernel.actor import Envelope, Position, Scope
+from runward.core.kernel.actor import DRIVEN, Envelope, Position, Scope
 from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
@@ -129,6 +129,11 @@ class MemoryDatabase:
         await faults.after(name)
         await self.clock.sleep(0)
         return answer
+
+
+def is_writable(envelope: Envelope, follows: Position) -> bool:
+    """Whether a leg has the actor, and it stands where the leg's write says."""
+    return position_of(envelope) == follows and envelope.status in DRIVEN
 
 
 def position_of(envelope: Envelope) -> Position:

@@ -61,8 +61,8 @@ def address_of(url: str) -> Address:
         raise _no_url() from None
     if not known or not (database == "" or database.isdecimal()):
         raise _no_url()
-    if unknown := sorted(parse_qs(parts.query).keys() - OPTIONS):
-        raise DefinitionError(f"RUNWARD_REDIS_URL has no options such as {', '.join(unknown)}.")
+    if not OPTIONS.issuperset(parse_qs(parts.query)):  # which ones is not said: it may be half a password with a `?` in it
+        raise DefinitionError(f"RUNWARD_REDIS_URL has an option that it cannot have. It may have these: {', '.join(sorted(OPTIONS))}.")
     kind = options.pop("connection_class", Connection)
     options |= _behaviour()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, case, literal_column, null
+from sqlalchemy import ColumnElement, Integer, case, literal_column, null, or_
 
 from runward.core.kernel.actor import RANK_PER_PRIORITY_MS
 from runward.stores.sql.tables import actors
@@ -24,6 +24,11 @@ _ENDED: Final[ColumnElement[Any]] = literal_column("('completed', 'stopped', 'fa
 
 def is_ended(status: ColumnElement[Any]) -> ColumnElement[bool]:
     return status.op("IN", is_comparison=True)(_ENDED)
+
+
+def is_driven(status: ColumnElement[Any]) -> ColumnElement[bool]:
+    """What an actor is while a leg has it."""
+    return or_(status == RUNNING, is_ended(status))
 
 
 def rank_of(ready_at: ColumnElement[Any], priority: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -129,7 +129,8 @@ def _changed(shape: Shape, clock: CTE, count: ColumnElement[Any]) -> dict[str, A
 
 
 def woken(now: ColumnElement[Any], *, reopens: bool) -> dict[str, Any]:
-    """The columns of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too."""
+    """The columns of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too; one
+    that is reopened is nobody's any more."""
     status = actors.c.status
     failed, wakes = status == FAILED, status == SUSPENDED
     if reopens:
@@ -141,4 +142,6 @@ def woken(now: ColumnElement[Any], *, reopens: bool) -> dict[str, Any]:
         "ready_at": case((ready, now), else_=actors.c.ready_at),
         "rank": case((wakes, rank), (status == QUEUED, func.least(actors.c.rank, rank)), else_=actors.c.rank),
     }
-    return changed | ({"ended_at": case((failed, null()), else_=actors.c.ended_at)} if reopens else {})
+    if reopens:
+        changed |= {name: case((failed, null()), else_=actors.c[name]) for name in ("ended_at", "lease_owner", "lease_until")}
+    return changed
