@@ -44,6 +44,7 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
     door = Door(
         commands=service.commands,
         operations=service.operations,
+        whys=service.whys,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

@@ -92,6 +92,7 @@ async def service_of(
         poll=settings.poll_seconds,
         poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
         workforce=workforce,
+        working=worker_settings(settings),
     )
 
 

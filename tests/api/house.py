@@ -137,6 +137,7 @@ async def house(
     made = Door(
         commands=service.commands,
         operations=service.operations,
+        whys=service.whys,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

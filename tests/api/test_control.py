@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api.house import House, until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 async def started(house: House) -> str:
@@ -66,6 +71,30 @@ async def test_R46_a_drain_is_read_strictly(quiet_house: House, body: Any) -> No
     answer = await quiet_house.http.post(f"/runs/{run['run_id']}/drain", json=body)
     assert answer.status_code == 422
     assert (await quiet_house.http.post("/runs/nobody/drain", json={"hold": True})).status_code == 404
+
+
+# -- why -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_why_a_run_is_not_moving_is_answered_to_those_who_may_see_it(quiet_house: House) -> None:
+    run = await quiet_house.created()
+    answer = await quiet_house.http.get(f"/runs/{run['run_id']}/why")
+    assert answer.status_code == 200
+    assert [reason["code"] for reason in answer.json()["reasons"]] == ["no_worker_at_all"]
+    assert (await quiet_house.http.get("/runs/nobody/why")).status_code == 404
+
+
+def test_every_reason_is_documented() -> None:
+    said = {
+        word.value.value
+        for name in ("why", "reasons")
+        for node in ast.walk(ast.parse((ROOT / "app" / "runward" / "engine" / f"{name}.py").read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason"
+        for word in node.keywords
+        if word.arg == "code" and isinstance(word.value, ast.Constant)
+    }
+    table = (ROOT / "docs" / "api.md").read_text().split("## Why a run is not moving")[1].split("\n## ")[0]
+    assert {code for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)} == said
 
 
 # -- bulk cancel -----------------------------------------------------------------------------------------------------------------

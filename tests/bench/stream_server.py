@@ -134,6 +134,7 @@ async def serve() -> None:
             Door(
                 commands=service.commands,
                 operations=service.operations,
+                whys=service.whys,
                 queries=service.queries,
                 deliveries=service.deliveries,
                 approvals=service.approvals,

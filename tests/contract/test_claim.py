@@ -221,6 +221,13 @@ async def test_overdue_ones_are_taken_when_nothing_is_ready_however_few_were_ask
     assert await order(backend, "b1", "b2", "b3", limit=2, overdue=0) == [1, 2]
 
 
+async def test_a_claim_counts_what_is_ready_and_due_for_care_once(backend: Backend) -> None:
+    for number in range(1, 5):
+        await created(backend.store, number, binding="b", ready_at=1_000 + number)
+    await backend.store.append_mail(append(2, "cancel", care=True))
+    assert await order(backend, "b", limit=3, overdue=1) == [2, 1, 3]
+
+
 async def test_R41_what_has_been_due_longest_goes_first_be_it_a_lease_or_care(backend: Backend) -> None:
     now = await backend.store.now()
     for number, by in ((1, 3_000), (2, 1_000)):

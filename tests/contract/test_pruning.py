@@ -76,7 +76,7 @@ async def test_R45_an_ended_actor_goes_whole_and_its_key_stays(backend: Backend,
 async def test_R45_only_what_ended_and_was_last_saved_before_the_time_goes(backend: Backend) -> None:
     await ended(backend, 1, face={"ended_at": BASE + 5, "updated_at": BASE + 5})
     await ended(backend, 2, face={"ended_at": BASE + 5, "updated_at": BASE + 9})
-    await ended(backend, 3, face={"ended_at": BASE + 9, "updated_at": BASE + 9})
+    await ended(backend, 3, face={"ended_at": BASE + 9, "updated_at": BASE + 1})
     assert await backend.store.prune(ended_before=BASE + 5, limit=10) == 0
     assert await backend.store.prune(ended_before=BASE + 6, limit=10) == 1
     assert await left(backend, 1, 2, 3) == [2, 3]

@@ -230,6 +230,7 @@ class Rig:
             poll=settings.poll,
             poll_with_bus=settings.poll_with_bus,
             workforce=workforce if worker else None,
+            working=settings,
         )
         process = Process(service=service, faults=faults, telemetry=telemetry)
         self.processes.append(process)

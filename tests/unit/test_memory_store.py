@@ -171,6 +171,19 @@ async def test_time_is_the_clocks(store: MemoryStore) -> None:
     assert len((await store.claim(claim_request("b1"))).taken) == 1
 
 
+async def test_tokens_of_a_key_grow_also_when_they_are_ahead_of_the_clock_and_it_is_pruned() -> None:
+    clock = StillClock()
+    singletons = MemorySingletons(MemoryDatabase(clock, epoch_ms=5_000))
+    tokens = []
+    for _ in range(10):
+        lease = await singletons.acquire("k", "w", 1)
+        assert lease is not None and await singletons.release(lease)
+        tokens.append(lease.token)
+        clock.seconds += 0.001 * (len(tokens) > 5)
+        await singletons.prune(ended_before=10**12)
+    assert tokens == sorted(set(tokens))
+
+
 # -- faults --------------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from runward.engine.deliveries import Deliveries
 from runward.engine.operations import Operations
 from runward.engine.queries import Queries
 from runward.engine.services import Services
+from runward.engine.why import Whys
 
 MAX_BODY_BYTES = 1_048_576
 MAX_STREAMS = 2_000
@@ -30,6 +31,7 @@ class Door:
 
     commands: Commands
     operations: Operations
+    whys: Whys
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals

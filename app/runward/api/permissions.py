@@ -28,6 +28,7 @@ PERMISSIONS: Mapping[str, Needs] = {
     "GET /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
     "POST /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
     "POST /runs/cancel": Permission.RUNS_WRITE,
+    "GET /runs/{run_id}/why": Permission.RUNS_READ,
     "POST /runs/{run_id}/drain": Permission.RUNS_WRITE,
     "GET /agents": Permission.RUNS_READ,
     "GET /agents/{name}": Permission.RUNS_READ,

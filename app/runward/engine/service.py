@@ -23,6 +23,7 @@ from runward.engine.queries import Queries
 from runward.engine.sealing import Seal
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.tail import Tails
+from runward.engine.why import Whys
 from runward.engine.worker import Worker
 from runward.ports.models import ModelClients
 
@@ -47,14 +48,23 @@ class Workforce:
 
 
 class Service:
-    """Commands and queries over one store, and a worker if this process has a workforce.
+    """Commands and queries over one store, and a worker if this process has a workforce. `working` is how the workers of this service work,
+    for a process that has none.
 
     `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called
     first, to go on answering callers meanwhile.
     """
 
     def __init__(
-        self, *, services: Services, registry: Registry, seal: Seal, poll: float, poll_with_bus: float, workforce: Workforce | None
+        self,
+        *,
+        services: Services,
+        registry: Registry,
+        seal: Seal,
+        poll: float,
+        poll_with_bus: float,
+        workforce: Workforce | None,
+        working: WorkerSettings | None = None,
     ) -> None:
         self.services = services
         self.registry = registry
@@ -63,6 +73,7 @@ class Service:
         self.commands = Commands(services, self.catalog, seal)
         self.operations = Operations(services, self.commands)
         self.queries = Queries(services, self.tails)
+        self.whys = Whys(services, working or (workforce.settings if workforce else WorkerSettings()))
         self.deliveries = Deliveries(services, self.catalog)
         self.approvals = Approvals(services, self.deliveries)
         self.worker: Worker | None = None

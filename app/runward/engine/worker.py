@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from runward.core.ids import worker_id
 from runward.core.kernel.actor import Status
 from runward.core.kernel.commit import Claimed
 from runward.core.runs.dues import work_due
@@ -45,7 +46,7 @@ class Worker:
         own_thread: bool = True,
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
-        self.owner = f"{host}:{pid}:{services.chance.uid()}"
+        self.owner = worker_id(host, pid, services.chance.uid())
         self._services = services
         self._settings = settings
         self._deployments = deployments

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from runward.api.asking import Asked, answer
 from runward.api.filters import filtered
 from runward.api.routing import Answer, Route
-from runward.api.schemas.control import CancelledRuns, CancelRuns, Drained, DrainRun
+from runward.api.schemas.control import CancelledRuns, CancelRuns, Drained, DrainRun, Why
 from runward.api.schemas.values import RunId
 from runward.engine.queries import shown
 
@@ -42,7 +42,19 @@ async def cancel_runs(asked: Asked, body: CancelRuns) -> Response:
     return answer(asdict(done), 202)
 
 
+async def why_run(asked: Asked, run_id: RunId) -> Response:
+    """Why a run is not moving: what it waits for, who has it, whether a worker could take it, and every reason with what to do next."""
+    return answer(await asked.door.whys.why(asked.caller, run_id))
+
+
 ROUTES = (
+    Route(
+        method="GET",
+        path="/runs/{run_id}/why",
+        endpoint=why_run,
+        summary="Why is it not moving?",
+        answers={200: Answer(description="Where the run stands, and why.", model=Why)},
+    ),
     Route(
         method="POST",
         path="/runs/{run_id}/drain",

@@ -92,6 +92,42 @@ class Drained(View):
     run: Run
 
 
+class WaitingView(View):
+    """One thing that a run waits for; `due_at` is when that wait ends by itself."""
+
+    kind: Literal["approval", "client_call", "question", "timer", "unknown_effect", "hold"]
+    id: str
+    since: str
+    due_at: str | None = None
+
+
+class LeaseView(View):
+    """Who drives a run, and until when that holds without being renewed."""
+
+    worker: str
+    expires_at: str
+
+
+class ReasonView(View):
+    """One reason why a run is not moving: `code` is for programs, `detail` says it of this run, `next` what to do."""
+
+    code: str
+    detail: str
+    next: str
+
+
+class Why(View):
+    """Why a run is not moving. `claimable`: a worker that lives could take it now."""
+
+    run_id: str
+    status: Status
+    since: str
+    waiting_on: list[WaitingView]
+    lease: LeaseView | None
+    claimable: bool
+    reasons: list[ReasonView]
+
+
 class FailedRun(View):
     """A run that nothing could be done with, and why."""
 
