@@ -21,8 +21,7 @@ class Unsupported(RunwardError):
 def unsupported_run(agent: Agent) -> str | None:
     """Why no run of this agent can be made good on in this version; None when its runs can start."""
     missing = [
-        (agent.output is not None, "typed output"),
-        (bool(agent.guardrails.names()), "guardrails"),
+        (bool(agent.guardrails.on_input or agent.guardrails.on_output), "guardrails on input or output"),
         (agent.policy.allow_models is not None, "allow_models of a policy"),
         (agent.limits.max_total_tokens is not None or agent.limits.max_cost_usd is not None, "budgets (max_total_tokens, max_cost_usd)"),
     ]
@@ -38,8 +37,6 @@ def unsupported_call(tool: AnyTool) -> str | None:
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
     found = [unsupported_run(agent), *(unsupported_call(tool) for tool in agent.tools)]
-    if agent.fallback_models:
-        found.append(f"Agent {agent.name!r} has fall-back models: this version does not fail over to them yet.")
     if agent.handoffs:
         found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
     return tuple(each for each in found if each is not None)

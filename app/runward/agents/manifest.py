@@ -31,7 +31,8 @@ class ToolManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """An agent as callers see it: nothing in it is secret. `warnings` says what this version of the service does not run of it yet."""
+    """An agent as callers see it: nothing in it is secret. `verified`: its answers are looked at before they count. `warnings` says what
+    this version of the service does not run of it yet."""
 
     name: str
     version: str
@@ -41,6 +42,8 @@ class Manifest:
     tools: tuple[ToolManifest, ...]
     context_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
+    verified: bool
+    policy: Mapping[str, Any]
     limits: Mapping[str, Any]
     accepts: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -61,6 +64,8 @@ def manifest(agent: Agent) -> Manifest:
         tools=tuple(_tool(tool, agent) for tool in agent.tools),
         context_schema=None if agent.context is None else agent.context.model_json_schema(),
         output_schema=None if agent.output is None else agent.output.json_schema,
+        verified=agent.output is not None and agent.output.verify is not None,
+        policy=asdict(agent.policy),
         limits=asdict(agent.limits),
         accepts=tuple(agent.accepts),
         warnings=unsupported(agent),

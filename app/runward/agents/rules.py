@@ -38,10 +38,26 @@ class Policy:
                 raise DefinitionError(f"Policy.{each.name} must be a list of names.")
             object.__setattr__(self, each.name, tuple(names))
 
+    def narrowed(self, other: Policy) -> Policy:
+        """This policy with what another one forbids or asks for besides: nothing becomes allowed by it (R35)."""
+        return Policy(
+            allow_tools=_both(self.allow_tools, other.allow_tools),
+            deny_tools=tuple(dict.fromkeys((*self.deny_tools, *other.deny_tools))),
+            require_approval=tuple(dict.fromkeys((*self.require_approval, *other.require_approval))),
+            allow_models=_both(self.allow_models, other.allow_models),
+        )
+
     @property
     def tools(self) -> tuple[str, ...]:
         """Every tool it names."""
         return (*(self.allow_tools or ()), *self.deny_tools, *self.require_approval)
+
+
+def _both(mine: Sequence[str] | None, theirs: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What both lists allow; None allows everything."""
+    if mine is None or theirs is None:
+        return None if mine is theirs else tuple(mine or theirs or ())
+    return tuple(name for name in mine if name in theirs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from runward.agents.models import CHOSEN
 from runward.agents.registry import Registry
+from runward.agents.rules import Policy
 from runward.agents.schemas import Schema
 from runward.core.errors import Invalid, Problem
 from runward.core.runs.limits import Limits
@@ -21,14 +22,19 @@ FRESH_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One version of an agent, as far as creating a run needs it. `model` is None where the agent chooses it in the first leg."""
+    """One version of an agent, as far as creating a run needs it. `model` is None where the agent chooses it in the first leg.
+    `typed`: its answers have a type, `verified`: and somebody looks at them."""
 
     name: str
     version: str
     fingerprint: str
     limits: Limits
     model: str | None
+    fallbacks: tuple[str, ...]
     tools: frozenset[str]
+    typed: bool
+    verified: bool
+    policy: Policy
     context_schema: Mapping[str, Any] | None
     manifest: Mapping[str, Any]
 
@@ -117,7 +123,11 @@ def _listed(manifest: Mapping[str, Any]) -> Listed:
         fingerprint=manifest["fingerprint"],
         limits=Limits(**{name: value for name, value in manifest["limits"].items() if name in names}),
         model=None if model == CHOSEN else model,
+        fallbacks=tuple(manifest["models"][1:]),
         tools=frozenset(tool["name"] for tool in manifest["tools"]),
+        typed=manifest["output_schema"] is not None,
+        verified=manifest["verified"],
+        policy=Policy(**manifest["policy"]),
         context_schema=manifest["context_schema"],
         manifest=manifest,
     )

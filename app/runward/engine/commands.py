@@ -6,11 +6,13 @@ Everything accepted is durable when a method returns. Every error is a `Refused`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from runward.agents.elsewhere import ClientTool
+from runward.agents.output import Output
+from runward.agents.rules import Policy
 from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused, Throttled
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
@@ -34,7 +36,7 @@ from runward.core.runs import codec
 from runward.core.runs.begin import begin
 from runward.core.runs.dues import care_due
 from runward.core.runs.limits import TighterLimits
-from runward.core.runs.state import KIND
+from runward.core.runs.state import KIND, OutputTerms
 from runward.core.runs.view import task_outcome
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog, Listed
@@ -71,6 +73,8 @@ class NewRun:
     tool_context: Mapping[str, Mapping[str, Any]] | None = None
     client_tools: Sequence[Mapping[str, Any]] = ()
     limits: TighterLimits = field(default_factory=TighterLimits)
+    output: Mapping[str, Any] | None = None
+    policy: Policy | None = None
     priority: int = 0
     start_at: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -171,6 +175,8 @@ class Commands:
             raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
         self._catalog.check_context(listed, new.context)
         _check_tools(listed, new.tool_context or {})
+        _check_tools(listed, () if new.policy is None else new.policy.tools, *(tool["name"] for tool in new.client_tools))
+        _check_output(new.output)
         return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
@@ -190,8 +196,20 @@ class Commands:
         now = self._services.time.now()
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
-        run, said = begin(uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages)
-        brought = brought_text(new.context, new.tool_context, client_tools)
+        typed = OutputTerms(verifies=listed.verified and new.output is None) if listed.typed or new.output is not None else None
+        run, said = begin(
+            uid=uid,
+            agent=new.agent,
+            created_at=now,
+            limits=limits,
+            model=listed.model,
+            messages=new.messages,
+            fallbacks=listed.fallbacks,
+            outputs=typed,
+            loops=bool(listed.tools or client_tools),
+        )
+        policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
+        brought = brought_text(new.context, new.tool_context, client_tools, new.output, None if policy == Policy() else policy)
         return NewActor(
             uid=uid,
             kind=KIND,
@@ -228,9 +246,20 @@ class Commands:
         return row
 
 
-def _check_tools(listed: Listed, named: Mapping[str, Any]) -> None:
+def _check_output(output: Mapping[str, Any] | None) -> None:
+    """What is wrong with a schema is not told: it would echo what was sent (R46)."""
+    if output is None:
+        return
+    try:
+        Output(**output)
+    except DefinitionError:
+        detail = "`schema` has to be a JSON Schema, and `name` a tool's name."
+        raise Invalid(f"/output: {detail}", problems=[Problem(pointer="/output", code="invalid_value", detail=detail)]) from None
+
+
+def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:
     for name in named:
-        if name not in listed.tools:
+        if name not in listed.tools and name not in besides:
             raise Invalid(f"The agent {listed.name!r} has no tool {name!r}.", code="unknown_tool")
 
 

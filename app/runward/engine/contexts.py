@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from runward.agents.contexts import CallHost, RunContext, RunHost, ToolContext
 from runward.agents.elsewhere import ClientTool
+from runward.agents.output import Output
+from runward.agents.rules import Policy
 from runward.core.errors import RunwardError
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope
@@ -31,24 +33,33 @@ class BadContext(RunwardError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What the request brought: contexts for author code only, never shown, never sent to a model (R17c), and client tools."""
+    """What the request brought: contexts for author code only, never shown, never sent to a model (R17c), client tools, a type for the
+    answer, and the policy that was narrowed for this run."""
 
     context: Any
     tool_context: Mapping[str, Mapping[str, Any]]
     client_tools: tuple[ClientTool, ...]
+    output: Output | None
+    policy: Policy | None
 
 
 def brought_text(
     context: Mapping[str, Any] | None,
     tool_context: Mapping[str, Mapping[str, Any]] | None,
     client_tools: Sequence[ClientTool] = (),
+    output: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
 ) -> str | None:
     """All of it as it is stored, before sealing; None when there is nothing to store."""
-    if context is None and not tool_context and not client_tools:
+    if context is None and not tool_context and not client_tools and output is None and policy is None:
         return None
     brought: dict[str, Any] = {"context": context, "tool_context": tool_context or {}}
     if client_tools:
         brought["client_tools"] = [asdict(tool) for tool in client_tools]
+    if output is not None:
+        brought["output"] = output
+    if policy is not None:
+        brought["policy"] = asdict(policy)
     return json.dumps(brought, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -105,6 +116,16 @@ class Contexts:
         """The client tools that the request brought. Raises Unsealable and BadContext."""
         return self._opened().client_tools
 
+    @property
+    def output(self) -> Output | None:
+        """The type of the run's answer: the request's, else the agent's. Raises Unsealable and BadContext."""
+        return self._opened().output or self._deployed.agent.output
+
+    @property
+    def policy(self) -> Policy:
+        """What the run is held to: the agent's policy as it was narrowed for it. Raises Unsealable and BadContext."""
+        return self._opened().policy or self._deployed.agent.policy
+
     def _opened(self) -> Brought:
         if self._brought is None:
             stored = {} if self._row.context is None else json.loads(self._seal.open(self._row.context))
@@ -113,6 +134,8 @@ class Contexts:
                 context=_validated(context, model),
                 tool_context=stored.get("tool_context", {}),
                 client_tools=tuple(ClientTool(**tool) for tool in stored.get("client_tools", ())),
+                output=Output(**stored["output"]) if "output" in stored else None,
+                policy=Policy(**stored["policy"]) if "policy" in stored else None,
             )
         return self._brought
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from runward.core.errors import RunwardError
 from runward.core.ids import call_id
@@ -15,6 +16,7 @@ from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, Happening,
 from runward.engine.authors import AuthorFailed
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
+from runward.engine.outputs import Drafts, OutputReader
 from runward.engine.services import Services
 from runward.ports.models import ModelAnswer, ModelCallError, ModelClient, ModelDelta, ModelRequest
 
@@ -23,10 +25,13 @@ UNEXPECTED = "The model client failed unexpectedly."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A model call ready to be made."""
+    """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
+    as much of it as is there."""
 
     client: ModelClient
     request: ModelRequest
+    reader: OutputReader | None = None
+    draft: Callable[[Any], Frame] | None = None
 
 
 class ModelCall:
@@ -44,6 +49,8 @@ class ModelCall:
         self._stopping = False
         self._sent = False
         self._offered: frozenset[str] = frozenset()
+        self._by_tool = False
+        self._drafts: Drafts | None = None
 
     def stop(self) -> None:
         if self._stopping:
@@ -72,6 +79,9 @@ class ModelCall:
             await self._hold.fresh()
             self._sent = True
             self._offered = frozenset(tool.name for tool in prepared.request.tools)
+            if prepared.reader is not None and prepared.draft is not None:
+                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
+            self._by_tool = prepared.request.output_mode == "tool"
             answer = await prepared.client.call(prepared.request, self._delta)
         except ModelCallError as error:
             self._services.telemetry.event("model_call_failed", kind=error.kind, status=error.status, step=step, attempt=attempt)
@@ -87,10 +97,12 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
             self._services.telemetry.problem("model_client_failed", error)
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
-        return self._received(answer)
+        return self._received(answer, prepared.reader)
 
     async def _delta(self, delta: ModelDelta) -> None:
         self._journal.emit((self._frame(delta),))
+        if self._drafts is not None and (draft := self._drafts.after(delta)) is not None:
+            self._journal.emit((draft,))
         await self._journal.room()
 
     def _frame(self, delta: ModelDelta) -> Frame:
@@ -101,7 +113,17 @@ class ModelCall:
             return frames.reasoning_delta(step, attempt, delta.text)
         return frames.tool_input_delta(step, call_id(step, delta.index), delta.tool_name, delta.text)
 
-    def _received(self, answer: ModelAnswer) -> AnswerReceived:
+    def _received(self, answer: ModelAnswer, reader: OutputReader | None) -> AnswerReceived:
+        fact = self._answered(answer)
+        if reader is None:
+            return fact
+        given = next((call.arguments for call in answer.calls if call.tool_name == reader.name and self._by_tool), None)
+        read = reader.read(fact.text) if given is None else reader.read_call(given)
+        if given is not None:  # the answer came as a call: it is the text, and what the provider would see again is not
+            fact = replace(fact, text=given, calls=(), finish="stop", opaque=None, opaque_format=None)
+        return replace(fact, output=read.value, complaint=read.complaint)
+
+    def _answered(self, answer: ModelAnswer) -> AnswerReceived:
         calls = tuple(
             CallAsked(
                 provider_id=call.provider_id,

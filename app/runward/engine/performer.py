@@ -13,10 +13,22 @@ from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
 from runward.core.runs.calls import Call, CallStage
-from runward.core.runs.decide import Activity, CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, due_ending
+from runward.core.runs.decide import (
+    Activity,
+    CallModel,
+    CheckEvidence,
+    ChooseModel,
+    Probe,
+    Project,
+    RunCall,
+    Screen,
+    VerifyOutput,
+    due_ending,
+)
 from runward.core.runs.facts import Broke, CheckpointSaved, Happening, ModelChosen
-from runward.core.runs.state import RunState
+from runward.core.runs.state import Phase, RunState
 from runward.core.runs.unsettled import UnknownEffect
+from runward.core.runs.view import draft_frame
 from runward.engine.activities import Running
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import NO_GENERATE, LegCallHost
@@ -25,6 +37,7 @@ from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
 from runward.engine.model_call import ModelCall, Prepared
+from runward.engine.outputs import OutputReader, Verification, asked_for
 from runward.engine.probing import EvidenceCheck, ProbeCall
 from runward.engine.screening import Screener
 from runward.engine.sealing import Seal
@@ -70,6 +83,7 @@ class Performer:
         self._services = services
         self._cancel_grace = cancel_grace
         self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
 
@@ -86,6 +100,7 @@ class Performer:
                 return Screener(
                     run,
                     deployed=self._deployed,
+                    policy=lambda: self._contexts.policy,
                     requested=self._requested,
                     context_of=lambda call: self._predicate_context(run, call, driver),
                     services=self._services,
@@ -96,6 +111,8 @@ class Performer:
                 call = run.call(activity.call_id)
                 host = self._host(call, driver)
                 return Projection(activity, prepare=lambda: self._invocation(run, call, host), raw=call.raw, services=self._services)
+            case VerifyOutput():
+                return self._verification(activity, run)
             case Probe():
                 effect = self._effect(run, activity.call_id)
                 return ProbeCall(activity, prepare=lambda: self._looking_back(run, effect, driver), services=self._services)
@@ -124,16 +141,21 @@ class Performer:
         client = self._client(run.model)
         messages = await self.transcript.messages()
         limits, settings = run.limits, agent.model_settings
+        reader = self._reader() if run.phase is Phase.FINALIZING else None
+        asked = asked_for(
+            reader, client, instructions=await self._instructions(run), tools=await self._offered(run), choice=settings.tool_choice
+        )
         request = ModelRequest(
             agent=self._row.agent,
             step=run.step,
             attempt=run.attempt,
-            instructions=await self._instructions(run),
+            instructions=asked.instructions,
             messages=messages,
-            tools=await self._offered(run),
-            tool_choice=settings.tool_choice or "auto",
-            output_schema=None,
-            output_name=None,
+            tools=asked.tools,
+            tool_choice=asked.tool_choice,
+            output_schema=None if reader is None else reader.json_schema,
+            output_name=None if reader is None else reader.name,
+            output_mode=asked.mode,
             settings=Settings(
                 temperature=settings.temperature,
                 max_output_tokens=settings.max_output_tokens,
@@ -145,7 +167,30 @@ class Performer:
             first_event_timeout_seconds=limits.first_event_timeout_seconds,
             chunk_timeout_seconds=limits.chunk_timeout_seconds,
         )
-        return Prepared(client=client, request=request)
+        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value))
+
+    def _reader(self) -> OutputReader:
+        """What reads the run's typed answers, made once per leg."""
+        if self._output_reader is None:
+            output = self._contexts.output
+            assert output is not None, "only a run with an output finalizes"
+            self._output_reader = OutputReader(output)
+        return self._output_reader
+
+    def _verification(self, activity: VerifyOutput, run: RunState) -> Verification:
+        output, candidate = self._deployed.agent.output, run.candidate
+        assert output is not None and output.verify is not None and candidate is not None
+
+        async def arguments() -> tuple[Any, RunContext[Any, Any]]:
+            return self._reader().typed(candidate.value), await self._run_context(run)
+
+        return Verification(
+            activity.attempt,
+            verify=output.verify,
+            arguments=arguments,
+            timeout_seconds=run.limits.model_timeout_seconds,
+            services=self._services,
+        )
 
     async def _instructions(self, run: RunState) -> str:
         instructions = self._deployed.agent.instructions

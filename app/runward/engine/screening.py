@@ -37,12 +37,14 @@ class Screener:
         run: RunState,
         *,
         deployed: Deployed,
+        policy: Callable[[], Policy],
         requested: Callable[[], Mapping[str, Offer]],
         context_of: Callable[[Call], Awaitable[ToolContext[Any, Any]]],
         services: Services,
     ) -> None:
         self._run = run
         self._deployed = deployed
+        self._policy = policy
         self._requested = requested
         self._context_of = context_of
         self._services = services
@@ -63,7 +65,7 @@ class Screener:
         for call in calls:
             if call.offered and call.name in self._deployed.unsupported:
                 return self._broke("internal", self._deployed.unsupported[call.name], {"tool_name": call.name})
-            if call.offered and call.name in offers and not permitted(self._deployed.agent.policy, call.name):
+            if call.offered and call.name in offers and not permitted(self._policy(), call.name):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
                 return self._broke("tool_not_allowed", message, {"tool_name": call.name})
         screenings = [await self._screening(call, offers) for call in calls]
@@ -92,7 +94,7 @@ class Screener:
     async def _terms(self, call: Call, offer: Offer, arguments: Mapping[str, Any]) -> ApprovalTerms | str | None:
         """How a person has to approve the call; None when nobody has to; a text when the author's predicate blocks it. A predicate decides
         once, when the model asks (I-32), and one that fails has not said that the call may run (I-29)."""
-        approval, always = approval_for(self._deployed.agent, call.name)
+        approval, always = approval_for(self._deployed.agent, self._policy(), call.name)
         if approval is None:
             return None
         if approval.when is not None and not always and call.stage is CallStage.PROPOSED:
@@ -123,10 +125,10 @@ def permitted(policy: Policy, tool_name: str) -> bool:
     return tool_name not in policy.deny_tools and (policy.allow_tools is None or tool_name in policy.allow_tools)
 
 
-def approval_for(agent: Agent, tool_name: str) -> tuple[Approval | None, bool]:
-    """How calls of a tool are approved, by its author or the agent's policy; the policy's word is `always`."""
+def approval_for(agent: Agent, policy: Policy, tool_name: str) -> tuple[Approval | None, bool]:
+    """How calls of a tool are approved, by its author or the run's policy; the policy's word is `always`."""
     own = next((tool.approval for tool in agent.tools if tool.name == tool_name), None)
-    always = tool_name in agent.policy.require_approval
+    always = tool_name in policy.require_approval
     return (own or Approval() if always else own), always
 
 

@@ -38,6 +38,11 @@ class ProviderClient:
         """`provider:model`."""
         return self._name
 
+    @property
+    def native_output(self) -> bool:
+        """What the library knows of the model."""
+        return bool(self._opened.model.profile.get("supports_json_schema_output", False))
+
     async def call(self, request: ModelRequest, on_delta: OnDelta) -> ModelAnswer:
         """One request; see `ports.models.ModelClient`."""
         return await _Call(self._name, self._opened, request, on_delta).run()

@@ -36,7 +36,7 @@ def parameters_of(request: ModelRequest) -> ModelRequestParameters:
         ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters)) for tool in request.tools
     ]
     instructions = [InstructionPart(request.instructions)] if request.instructions else []
-    if request.output_schema is None:
+    if request.output_mode != "native" or request.output_schema is None:
         return ModelRequestParameters(function_tools=tools, instruction_parts=instructions)
     output = OutputObjectDefinition(json_schema=dict(request.output_schema), name=request.output_name)
     return ModelRequestParameters(function_tools=tools, instruction_parts=instructions, output_mode="native", output_object=output)

@@ -38,7 +38,8 @@ class ModelRequest:
     """One model call. `messages` is the whole transcript; `instructions` stand before it. Public: a `ScriptedModel` function gets it.
 
     `tools` with `tool_choice` "none" are shown and may not be called. `output_schema` is the JSON Schema the answer must fit, where the
-    call is to give one.
+    call is to give one; `output_mode` says how the model is held to it: "native" (the provider does), "tool" (it has to call the tool
+    `output_name`) or "prompted" (the instructions ask for it).
     """
 
     agent: str
@@ -50,6 +51,7 @@ class ModelRequest:
     tool_choice: str
     output_schema: Mapping[str, Any] | None
     output_name: str | None
+    output_mode: Literal["native", "tool", "prompted"] | None
     settings: Settings
     timeout_seconds: float
     first_event_timeout_seconds: float
@@ -140,6 +142,11 @@ class ModelClient(Protocol):
     @property
     def name(self) -> str:
         """`provider:model`, as shown and recorded."""
+        ...
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the provider itself holds answers of this model to a JSON Schema."""
         ...
 
     async def call(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> ModelAnswer: ...

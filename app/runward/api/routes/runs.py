@@ -9,6 +9,7 @@ from fastapi import Body
 from fastapi import Query as FromQuery
 from starlette.responses import Response
 
+from runward.agents.rules import Policy
 from runward.api.asking import Asked, answer
 from runward.api.filters import filtered
 from runward.api.following import RunFollower
@@ -97,7 +98,9 @@ def _new_run(body: CreateRun) -> NewRun:
         context=body.context,
         tool_context=body.tool_context,
         client_tools=[tool.fields for tool in body.client_tools],
-        limits=TighterLimits(max_steps=limits.max_steps, timeout_seconds=limits.timeout_seconds, expires_seconds=limits.expires_seconds),
+        output=None if body.output is None else body.output.model_dump(by_alias=True),
+        policy=None if body.policy is None else Policy(**body.policy.model_dump()),
+        limits=TighterLimits(**limits.model_dump()),
         priority=body.priority,
         start_at=body.start_at,
         metadata=body.metadata,

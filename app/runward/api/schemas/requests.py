@@ -31,6 +31,8 @@ class LimitsIn(Body):
     """Bounds that can only be tighter than the agent's own; what is looser is cut to those."""
 
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
+    max_output_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(default=None, description="Answers that fit no schema.")
+    max_verify_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(default=None, description="Verdicts on candidates.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run; waiting does not count.")
     expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
 
@@ -48,6 +50,24 @@ class ClientToolIn(Body):
     def fields(self) -> dict[str, Any]:
         """What a client tool is made of."""
         return {**self.model_dump(), "parameters": {"type": "object", **self.parameters}}
+
+
+class OutputIn(Body):
+    """The type of the answer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]})
+
+    schema_: dict[str, Any] = Field(alias="schema", description="A JSON Schema.")
+    name: ToolName = Field(default="answer", description="What the model knows the answer as.")
+    mode: Literal["auto", "native", "tool", "prompted"] = Field(default="auto", description="How the model is held to it.")
+
+
+class PolicyIn(Body):
+    """Narrows the agent's policy; nothing becomes allowed by it."""
+
+    allow_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] | None = Field(default=None, description="The only ones.")
+    deny_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    require_approval: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
 
 
 class CreateRun(Body):
@@ -74,6 +94,8 @@ class CreateRun(Body):
     client_tools: Annotated[list[ClientToolIn], Field(max_length=MAX_TOOLS)] = Field(
         default_factory=list, description="Tools for this run alone, beside the agent's own."
     )
+    output: OutputIn | None = Field(default=None, description="The answer's type, in place of the agent's.")
+    policy: PolicyIn | None = Field(default=None, description="What this run is held to besides the agent's own policy.")
     limits: LimitsIn = LimitsIn()
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
     start_at: Time | None = Field(default=None, description="Not before this time.")

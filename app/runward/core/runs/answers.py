@@ -6,11 +6,12 @@ from runward.core.errors import InvariantViolated
 from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
-from runward.core.runs import frames, turns
+from runward.core.runs import frames, outputs, turns
 from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import AnswerReceived, CallAsked, ModelBrokenOff, ModelFailed
-from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
+from runward.core.runs.sentences import CUT_OFF, NO_TOOLS_NOW
+from runward.core.runs.state import Ending, Failover, Failure, Phase, Reservation, RunState, StopReason
 from runward.core.values import replace
 
 Applied = tuple[RunState, Emitted]
@@ -62,16 +63,22 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         step_usage=usage,
     )
     said = Emitted(messages=(message,))
+    finalizing = run.phase is Phase.FINALIZING
     stopped = _CUT_OFF.get(fact.finish)
     if asked:
         run = replace(run, turn=tuple(asked))
-        if stopped is None:
+        if stopped is None and not finalizing:
             return run, said
-        run, answered = turns.cut_off(run, fact.at)
+        run, answered = turns.cut_off(run, fact.at, CUT_OFF if stopped else NO_TOOLS_NOW)
         said += answered
     run, finished = turns.step_finished(run)
-    ending = Ending(status=Status.COMPLETED) if stopped is None else Ending(status=Status.STOPPED, reason=stopped)
-    return replace(run, ending=ending), said + finished
+    said += finished
+    if stopped is not None and not (finalizing and fact.finish == "length"):
+        return replace(run, ending=Ending(status=Status.STOPPED, reason=stopped)), said
+    if run.outputs is None:
+        return replace(run, ending=Ending(status=Status.COMPLETED)), said
+    run, more = outputs.answered(run, fact) if finalizing else outputs.finalizing(run)
+    return run, said + more
 
 
 def failed(run: RunState, fact: ModelFailed) -> Applied:
@@ -83,8 +90,17 @@ def failed(run: RunState, fact: ModelFailed) -> Applied:
     if fact.transient and not fact.after_content and patient and run.model_failures <= run.limits.model_retries:
         wait = max(MODEL_BACKOFF_MS * 2 ** (run.model_failures - 1), fact.retry_after_ms or 0)
         return replace(run, model_retry_at=fact.at + wait), said
+    if fact.transient and not fact.after_content and run.fallbacks:
+        return _failed_over(run, fact), said
     failure = Failure(code="model_error", message=fact.message, transient=fact.transient, details={"kind": fact.code, "step": fact.step})
     return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), said
+
+
+def _failed_over(run: RunState, fact: ModelFailed) -> RunState:
+    """The next model is asked in place of one that failed before it had said anything. That one is skipped from now on (R31)."""
+    target, *left = run.fallbacks
+    failover = Failover(step=fact.step, source=run.model or "", target=target, code=fact.code)
+    return replace(run, model=target, fallbacks=tuple(left), failovers=(*run.failovers, failover), model_failures=0, model_retry_at=None)
 
 
 def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:

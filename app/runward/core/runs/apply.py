@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, frames, inputs, turns, unknowns, waiting
+from runward.core.runs import answers, frames, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -12,6 +12,7 @@ from runward.core.runs.endings import Applied
 from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
+    BeginVerifying,
     Broke,
     CheckpointSaved,
     Close,
@@ -34,6 +35,7 @@ from runward.core.runs.facts import (
     Settle,
     Suspend,
     TimeCame,
+    VerdictGiven,
 )
 from runward.core.runs.state import Ending, Failure, RunState, StopReason
 from runward.core.runs.transitions import RunEvent, next_status
@@ -86,6 +88,10 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
             return unknowns.evidence_checked(run, fact)
         case CloseTurn():
             return turns.closed(run, fact)
+        case BeginVerifying():
+            return outputs.verifying(run)
+        case VerdictGiven():
+            return outputs.judged(run, fact)
         case Close():
             return waiting.closed_by_time(run, fact.at)
         case Settle():
@@ -127,7 +133,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
         failure = Failure(code="recoveries_exhausted", message="The run was recovered too often: its workers died or lost it each time.")
         run = replace(run, ending=Ending(status=Status.FAILED, failure=failure))
     said = Emitted(frames=(frames.data_agent(control(run)),))
-    run, model = answers.taken_over(run)
+    run, model = answers.taken_over(outputs.taken_over(run))
     run, calls = turns.lost(run, fact.at)
     return run, said + model + calls
 
@@ -162,6 +168,7 @@ def _end(run: RunState, fact: End) -> Applied:
         ending = replace(ending, details={**ending.details, "calls": states})
     status = next_status(run.status, _ENDS[ending.status])
     run = replace(inputs.released(_worked(run, fact.at)), status=status, ended=ending, ended_at=fact.at, ending=None, turn=())
+    run = replace(run, candidate=None, output=run.output if status is Status.COMPLETED else None)
     last = (frames.finish(run.status.value, run.usage, run.text), frames.data_agent(control(run)))
     return run, said + Emitted(frames=last)
 

@@ -8,18 +8,39 @@ from runward.core.messages import Message
 from runward.core.runs import frames
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.limits import Limits
-from runward.core.runs.state import Reservation, RunState
+from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.values import replace
 
 
 def begin(
-    *, uid: str, agent: str, created_at: int, limits: Limits, model: str | None, messages: Sequence[Message]
+    *,
+    uid: str,
+    agent: str,
+    created_at: int,
+    limits: Limits,
+    model: str | None,
+    messages: Sequence[Message],
+    fallbacks: Sequence[str] = (),
+    outputs: OutputTerms | None = None,
+    loops: bool = True,
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
-    `model` is None where the agent chooses it in the first leg.
+    `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
+    turn gives it (R27).
     """
     numbered = tuple(message.model_copy(update={"seq": seq, "step": None}) for seq, message in enumerate(messages, 1))
-    run = RunState(uid=uid, agent=agent, created_at=created_at, limits=limits, model=model, messages=len(numbered))
+    phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
+    run = RunState(
+        uid=uid,
+        agent=agent,
+        created_at=created_at,
+        limits=limits,
+        model=model,
+        fallbacks=tuple(fallbacks),
+        outputs=outputs,
+        phase=phase,
+        messages=len(numbered),
+    )
     run = replace(run, reservation=Reservation(step=1, attempt=1, leg=0))
     return run, Emitted(frames=(frames.start(agent),), messages=numbered)

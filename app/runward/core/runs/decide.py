@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import CallStage
 from runward.core.runs.dues import probe_is_due
-from runward.core.runs.facts import Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
+from runward.core.runs.facts import BeginVerifying, Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
 from runward.core.runs.state import Ending, RunState, StopReason
 from runward.core.runs.waiting import due_by
 
@@ -69,7 +69,14 @@ class CheckEvidence:
     attempt: int
 
 
-Activity = ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
+@dataclass(frozen=True, slots=True)
+class VerifyOutput:
+    """Ask the agent's verifier about the candidate. It may be asked about one candidate more than once."""
+
+    attempt: int
+
+
+Activity = VerifyOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,8 @@ def decide(run: RunState, at: int) -> Decision:
         return Work(stop=stop) if stop else End(at=at, ending=ending)
     if run.turn:
         return _turn(run, at)
+    if run.candidate is not None:
+        return _candidate(run, at)
     if run.model_call_open:
         return _model_call(run)
     if not run.step_open and run.step >= run.limits.max_steps:
@@ -130,6 +139,19 @@ def in_flight(run: RunState) -> tuple[Activity, ...]:
     if run.reservation is not None and run.model_call_open:
         return (CallModel(run.reservation.step, run.reservation.attempt, run.reservation.not_before), *calls)
     return calls
+
+
+def _candidate(run: RunState, at: int) -> Decision:
+    """A candidate is there: the verifier is asked, unless the run is parked or has to go."""
+    if run.verifying and not (run.hurried or run.caretaker):
+        return Work(start=(VerifyOutput(run.verify_attempts), *_checks(run)))
+    if run.hold is not None:
+        return Suspend(at=at)
+    if run.draining or run.hurried or run.caretaker:
+        return GiveBack(at=at)
+    if run.verify_attempts >= run.limits.max_verify_attempts:
+        return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED))
+    return BeginVerifying(at=at)
 
 
 def _model_call(run: RunState) -> Work:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from runward.core.kernel.mail import Mail
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
@@ -76,7 +76,8 @@ class CallAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReceived:
-    """A model call gave a whole answer. `opaque` is the provider's own form of it, kept for replay."""
+    """A model call gave a whole answer. `opaque` is the provider's own form of it, kept for replay. In finalization `output` is the
+    value it stands for, or `complaint` says why it is none."""
 
     at: int
     step: int
@@ -88,6 +89,8 @@ class AnswerReceived:
     usage: Usage
     opaque: bytes | None
     opaque_format: str | None
+    output: Any = None
+    complaint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +196,16 @@ class EvidenceChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictGiven:
+    """The agent's verifier looked at the candidate: `verified`, `rejected` with feedback for the model, or `inconclusive`."""
+
+    at: int
+    attempt: int
+    kind: Literal["verified", "rejected", "inconclusive"]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Broke:
     """The worker cannot go on with this run, for a reason of the agent's or the service's own. Ends it `failed`."""
 
@@ -218,6 +231,13 @@ class Mark:
 
     at: int
     call_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginVerifying:
+    """The candidate goes to the verifier: the attempt counts from now on."""
+
+    at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +299,8 @@ Happening = (
     | Projected
     | Probed
     | EvidenceChecked
+    | VerdictGiven
     | Broke
 )
-Move = Reserve | Mark | CloseTurn | Close | Settle | Suspend | GiveBack | End
+Move = Reserve | Mark | BeginVerifying | CloseTurn | Close | Settle | Suspend | GiveBack | End
 Fact = Happening | Move

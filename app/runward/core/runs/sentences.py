@@ -15,6 +15,14 @@ NOBODY_DECIDED = "The call was not started: nobody approved it in time."
 NOBODY_ANSWERED = "Nobody answered in time."
 DECLINED = "The user declined to answer."
 
+NO_TOOLS_NOW = "The call was not started: the final answer is due now, without tools."
+FINAL_ANSWER = "Give your final answer now, in the form that was asked for."
+
+
+def repair(complaint: str) -> str:
+    """What the model reads of an answer that does not fit."""
+    return f"That answer does not fit: {complaint}. Give the whole answer again, in the form that was asked for."
+
 
 def denied(reason: str | None) -> str:
     """What a denial says, with its reason where there is one."""

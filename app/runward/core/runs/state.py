@@ -36,6 +36,9 @@ class StopReason(StrEnum):
     CONTENT_FILTER = "content_filter"
     LENGTH = "length"
     APPROVAL_EXPIRED = "approval_expired"
+    OUTPUT_ATTEMPTS_EXHAUSTED = "output_attempts_exhausted"
+    VERIFICATION_ATTEMPTS_EXHAUSTED = "verification_attempts_exhausted"
+    VERIFICATION_INCONCLUSIVE = "verification_inconclusive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,30 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTerms:
+    """The run's answer has a type. `verifies`: somebody looks at each candidate before it is the answer."""
+
+    verifies: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An answer that fits its schema, and nobody has verified yet."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """A model failed before it had said anything, and the next one was asked in its place (R31)."""
+
+    step: int
+    source: str
+    target: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """Where a run stands. Changed only by `apply`.
 
@@ -94,6 +121,10 @@ class RunState:
     - `turn` are the calls of the last answer until all have their result and the results are in the transcript; `finish_reason` and
       `step_usage` are that answer's, until its step is finished.
     - `unknowns` are the unsettled unknown effects, of this turn and of earlier ones.
+    - `fallbacks` are the models left to be asked when `model` fails, `failovers` what has become of those before.
+    - `outputs`: the answer has a type. `candidate` is verified now or next, `verifying` says that the verifier was asked;
+      `output_attempts` counts the answers since the last candidate that were none, `verify_attempts` the verifier's attempts. `output` is
+      the accepted answer, in an ended run.
     - `hold` parks the run; `holds` and `releases` count those applied. `denied`: a call was denied, or nobody decided in time.
     - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
@@ -110,6 +141,14 @@ class RunState:
     status: Status = Status.QUEUED
     phase: Phase = Phase.LOOP
     model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    failovers: tuple[Failover, ...] = ()
+    outputs: OutputTerms | None = None
+    candidate: Candidate | None = None
+    output_attempts: int = 0
+    verify_attempts: int = 0
+    verifying: bool = False
+    output: Any = None
     step: int = 0
     attempt: int = 0
     step_open: bool = False

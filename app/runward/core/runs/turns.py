@@ -12,7 +12,7 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, cancelled, ended, with_call, without_result
 from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
 from runward.core.runs.receipts import receipt_of
-from runward.core.runs.sentences import CUT_OFF, TIMED_OUT, UNCERTAIN, UNEXPECTED
+from runward.core.runs.sentences import TIMED_OUT, UNCERTAIN, UNEXPECTED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unknowns import became_unknown
@@ -38,11 +38,11 @@ def screened(run: RunState, fact: Screened) -> Applied:
     return run, said
 
 
-def cut_off(run: RunState, at: int) -> Applied:
+def cut_off(run: RunState, at: int, why: str) -> Applied:
     """The finish gate: calls of an answer that was cut off or refused are announced and answered, and none of them runs."""
     said: Emitted = NOTHING
     for call in run.turn:
-        refusal = Result(output=CUT_OFF, is_error=True, outcome="cancelled")
+        refusal = Result(output=why, is_error=True, outcome="cancelled")
         run, emitted = ended(run, call, refusal, at, CallEvent.REFUSED)
         said += _announced(call) + emitted
     message = result_message(run, run.turn)

@@ -8,9 +8,10 @@ from typing import Any
 
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
+from runward.core.kernel.frames import Frame
 from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
-from runward.core.runs.frames import usage_fields
+from runward.core.runs.frames import data_agent, usage_fields
 from runward.core.runs.state import Ending, Hold, RunState
 from runward.core.runs.unsettled import Probing, UnknownEffect
 from runward.core.times import optional_rfc3339, rfc3339
@@ -26,9 +27,14 @@ def control(run: RunState) -> dict[str, Any]:
         if run.text is not None:
             data["text"] = run.text
     if run.status.ended:
-        data |= {"usage": usage_fields(run.usage), "output": None, "final": True}
+        data |= {"usage": usage_fields(run.usage), "output": run.output, "final": True}
         data |= {key: value for key, value in (("stop", _stop(run.ended)), ("error", _error(run.ended))) if value is not None}
     return data
+
+
+def draft_frame(run: RunState, value: Any) -> Frame:
+    """The control state with as much of the answer as has been written: a draft, never the typed value (R27)."""
+    return data_agent({**control(run), "partial": {"attempt": run.output_attempts + 1, "value": value}})
 
 
 def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
@@ -53,9 +59,9 @@ def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str
         "cancel_requested_at": optional_rfc3339(row.cancel_requested_at),
         "steps": run.step,
         "model": run.model,
-        "failovers": [],
+        "failovers": [{"step": each.step, "from": each.source, "to": each.target, "code": each.code} for each in run.failovers],
         "text": run.text,
-        "output": None,
+        "output": run.output if shown is Status.COMPLETED else None,
         "stop": _stop(ended),
         "error": _error(ended),
         "pending": pending(run, arrived),
