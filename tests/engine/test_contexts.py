@@ -16,7 +16,6 @@ from runward import (
     Guardrails,
     HttpTool,
     ModelRequest,
-    Output,
     Policy,
     Reply,
     RunContext,
@@ -242,20 +241,15 @@ async def test_a_lifespan_that_fails_stops_the_start() -> None:
 # -- not built yet -----------------------------------------------------------------------------------------------------------
 
 
-class Answer(BaseModel):
-    value: int
-
-
 @pytest.mark.parametrize(
     "differing",
     [
-        {"output": Output(schema=Answer)},
         {"guardrails": Guardrails(on_input=lambda value, ctx: None)},
         {"limits": Limits(max_total_tokens=1_000)},
         {"limits": Limits(max_cost_usd="1.00")},
         {"policy": Policy(allow_models=["scripted:script"])},
     ],
-    ids=["output", "guardrails", "tokens", "cost", "models"],
+    ids=["guardrails", "tokens", "cost", "models"],
 )
 async def test_a_run_of_what_is_not_built_yet_fails_clearly(differing: dict[str, Any]) -> None:
     """R9: never ignored: no model is asked."""

@@ -65,7 +65,7 @@ def manifest(agent: Agent) -> Manifest:
         context_schema=None if agent.context is None else agent.context.model_json_schema(),
         output_schema=None if agent.output is None else agent.output.json_schema,
         verified=agent.output is not None and agent.output.verify is not None,
-        policy=asdict(agent.policy),
+        policy={name: None if names is None else list(names) for name, names in asdict(agent.policy).items()},
         limits=asdict(agent.limits),
         accepts=tuple(agent.accepts),
         warnings=unsupported(agent),

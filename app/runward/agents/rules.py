@@ -108,9 +108,10 @@ class Guardrails:
 
     def names(self) -> dict[str, list[str]]:
         """The functions' names by hook, without the hooks that have none."""
-        hooks = {each.name: [_name(hook) for hook in getattr(self, each.name)] for each in fields(self)}
+        hooks = {each.name: [guardrail_name(hook) for hook in getattr(self, each.name)] for each in fields(self)}
         return {hook: names for hook, names in hooks.items() if names}
 
 
-def _name(function: Any) -> str:
+def guardrail_name(function: Any) -> str:
+    """What a guardrail is known as: its function's name."""
     return str(getattr(function, "__name__", type(function).__name__))

@@ -136,7 +136,7 @@ class Asked:
     instructions: str
     tools: tuple[ToolSpec, ...]
     tool_choice: str
-    mode: Literal["native", "tool", "prompted"] | None
+    mode: Literal["native", "tool", "prompted"] = "native"
 
 
 def asked_for(
@@ -145,8 +145,8 @@ def asked_for(
     """A turn of the loop offers its tools. A turn of finalization shows them, so that the conversation stays the same, and none of them may
     be called; how the model is held to the answer's type is the output's mode, or what its provider can."""
     if reader is None:
-        return Asked(instructions=instructions, tools=tools, tool_choice=choice or "auto", mode=None)
-    mode = reader.mode if reader.mode != "auto" else "native" if client.native_output else "tool"
+        return Asked(instructions=instructions, tools=tools, tool_choice=choice or "auto")
+    mode = reader.mode if reader.mode != "auto" else "native" if getattr(client, "native_output", True) else "tool"
     if mode == "tool":
         answer = ToolSpec(name=reader.name, description="Give the final answer.", parameters=_as_object(reader.json_schema))
         return Asked(instructions=instructions, tools=(answer,), tool_choice=reader.name, mode=mode)

@@ -34,6 +34,7 @@ from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import NO_GENERATE, LegCallHost
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
+from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
 from runward.engine.model_call import ModelCall, Prepared
@@ -42,7 +43,7 @@ from runward.engine.probing import EvidenceCheck, ProbeCall
 from runward.engine.screening import Screener
 from runward.engine.sealing import Seal
 from runward.engine.services import Services
-from runward.engine.tool_calls import Invocation, Projection, ToolAttempt
+from runward.engine.tool_calls import Invocation, Projection, Showing, ToolAttempt
 from runward.engine.transcript import Transcript
 from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
 from runward.ports.tools import Offer
@@ -83,6 +84,7 @@ class Performer:
         self._services = services
         self._cancel_grace = cancel_grace
         self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self._guards = Guards(deployed.agent.guardrails, services.telemetry)
         self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
@@ -102,6 +104,7 @@ class Performer:
                     deployed=self._deployed,
                     policy=lambda: self._contexts.policy,
                     requested=self._requested,
+                    guards=self._guards,
                     context_of=lambda call: self._predicate_context(run, call, driver),
                     services=self._services,
                 )
@@ -110,7 +113,7 @@ class Performer:
             case Project():
                 call = run.call(activity.call_id)
                 host = self._host(call, driver)
-                return Projection(activity, prepare=lambda: self._invocation(run, call, host), raw=call.raw, services=self._services)
+                return Projection(activity, prepare=lambda: self._showing(run, call, host), raw=call.raw, services=self._services)
             case VerifyOutput():
                 return self._verification(activity, run)
             case Probe():
@@ -236,6 +239,15 @@ class Performer:
             context=self._contexts.of_call(run, call, await self.transcript.messages(), host),
             timeout_seconds=call.timeout_seconds,
             projects=call.projects,
+        )
+
+    async def _showing(self, run: RunState, call: Call, host: LegCallHost) -> Showing:
+        tool = self._deployed.tools.get(call.name)
+        return Showing(
+            project=tool.project if tool is not None and tool.traits.projects else None,
+            guards=self._guards,
+            context=self._contexts.of_call(run, call, await self.transcript.messages(), host),
+            tool_name=call.name,
         )
 
     def _requested(self) -> Mapping[str, Offer]:

@@ -11,12 +11,15 @@ from runward.agents.approvals import Approval, Block
 from runward.agents.contexts import ToolContext
 from runward.agents.rules import Policy
 from runward.core.errors import RunwardError
+from runward.core.ids import canonical_json
 from runward.core.runs.calls import MAX_ARGUMENT_BYTES, MAX_CALLS_PER_TURN, ApprovalTerms, Call, CallStage, Result, parse_arguments
 from runward.core.runs.facts import Broke, Happening, Screened, Screening
 from runward.core.runs.state import RunState
 from runward.core.text import clean, shorten
+from runward.core.values import replace
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.deployment import Deployed
+from runward.engine.guarding import GuardrailFailed, Guards, Passage
 from runward.engine.services import Services
 from runward.ports.tools import Offer
 
@@ -39,6 +42,7 @@ class Screener:
         deployed: Deployed,
         policy: Callable[[], Policy],
         requested: Callable[[], Mapping[str, Offer]],
+        guards: Guards,
         context_of: Callable[[Call], Awaitable[ToolContext[Any, Any]]],
         services: Services,
     ) -> None:
@@ -46,6 +50,7 @@ class Screener:
         self._deployed = deployed
         self._policy = policy
         self._requested = requested
+        self._guards = guards
         self._context_of = context_of
         self._services = services
 
@@ -81,7 +86,12 @@ class Screener:
         if canonical is None:
             message = f"The arguments must be a JSON object of at most {MAX_ARGUMENT_BYTES // 1024} KiB."
             return Screening(call_id=call.id, traits=offer.traits, arguments="", refusal=_error("invalid_arguments", message))
-        arguments = json.loads(canonical)
+        passage = await self._guards.call(call, json.loads(canonical), self._context_of)
+        traits = replace(offer.traits, projects=offer.traits.projects or self._guards.of_results)
+        if passage.blocked is not None:
+            blocked = _error("blocked", passage.blocked)
+            return Screening(call_id=call.id, traits=traits, arguments=canonical, refusal=blocked, guarded=passage.said)
+        arguments, canonical = _rewritten(passage, canonical)
         refusal = offer.refusal(arguments)
         terms: ApprovalTerms | str | None = None
         if refusal is None:
@@ -89,7 +99,7 @@ class Screener:
         refused = _error("invalid_arguments", refusal) if refusal is not None else None
         if isinstance(terms, str):
             refused, terms = _error("blocked", terms), None
-        return Screening(call_id=call.id, traits=offer.traits, arguments=canonical, refusal=refused, approval=terms)
+        return Screening(call_id=call.id, traits=traits, arguments=canonical, refusal=refused, approval=terms, guarded=passage.said)
 
     async def _terms(self, call: Call, offer: Offer, arguments: Mapping[str, Any]) -> ApprovalTerms | str | None:
         """How a person has to approve the call; None when nobody has to; a text when the author's predicate blocks it. A predicate decides
@@ -118,6 +128,20 @@ class Screener:
 
     def _broke(self, code: str, message: str, details: Mapping[str, Any]) -> Broke:
         return Broke(at=self._services.time.now(), code=code, message=message, details=details)
+
+
+def _rewritten(passage: Passage, canonical: str) -> tuple[Mapping[str, Any], str]:
+    """The arguments that guardrails have left, and their canonical text (R17a). Raises GuardrailFailed for what is not JSON."""
+    if not any(each.action == "rewrite" for each in passage.said):
+        return passage.value, canonical
+    try:
+        text = canonical_json(dict(passage.value))
+    except (TypeError, ValueError):
+        raise GuardrailFailed("A guardrail rewrote a call's arguments to what is not JSON.") from None
+    _, canonical_or_none = parse_arguments(text)
+    if canonical_or_none is None:
+        raise GuardrailFailed("A guardrail rewrote a call's arguments to what no call may have.")
+    return json.loads(canonical_or_none), canonical_or_none
 
 
 def permitted(policy: Policy, tool_name: str) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from runward.agents.limitations import Unsupported
 from runward.core.errors import NeedsInput, RunwardError, ToolError, UnknownOutcome
+from runward.core.ids import canonical_json
 from runward.core.runs.calls import How, Result
 from runward.core.runs.decide import Project, RunCall
-from runward.core.runs.facts import AttemptEnded, Broke, Happening, Projected
-from runward.core.text import clean, shorten
+from runward.core.runs.facts import AttemptEnded, Broke, Guarded, Happening, Projected
+from runward.core.text import clean, clean_json, shorten
 from runward.engine.call_host import LegCallHost
+from runward.engine.guarding import GuardrailFailed, Guards
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.services import Services
 from runward.engine.timing import finished_within, wait_for
@@ -149,10 +152,21 @@ class ToolAttempt:
         )
 
 
-class Projection:
-    """Shows an executed call to the model as its author wants it. Tried again when it fails; the effect is not (station 7)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """What is shown of a call's raw result, and by whom: `project` is the author's function of its tool, None where there is none."""
 
-    def __init__(self, activity: Project, *, prepare: Callable[[], Awaitable[Invocation]], raw: Any, services: Services) -> None:
+    project: Callable[[Any, Any], Awaitable[Returned]] | None
+    guards: Guards
+    context: Any
+    tool_name: str
+
+
+class Projection:
+    """Shows an executed call to the model as its author and the guardrails want it. What fails of that is tried again; the effect is not
+    (station 7)."""
+
+    def __init__(self, activity: Project, *, prepare: Callable[[], Awaitable[Showing]], raw: Any, services: Services) -> None:
         self._activity = activity
         self._prepare = prepare
         self._raw = raw
@@ -162,20 +176,46 @@ class Projection:
         """Nothing to stop: a run that ends does not wait for it."""
 
     async def outcome(self) -> Happening:
-        invocation = await self._prepare()
+        try:
+            showing = await self._prepare()
+            result = await self._shown(showing)
+            return self._projected(result) if result.is_error else await self._guarded(result, showing)
+        except GuardrailFailed as error:
+            return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
+
+    async def _shown(self, showing: Showing) -> Result:
+        if showing.project is None:
+            return Result(output=self._raw)
         for attempt in range(1, PROJECTION_ATTEMPTS + 1):
             try:
-                returned = await invocation.tool.project(self._raw, invocation.context)
-                return self._projected(Result(output=returned.value, files=files_of(returned)))
+                returned = await showing.project(self._raw, showing.context)
+                return Result(output=returned.value, files=files_of(returned))
             except BadResult as error:
-                return self._projected(Result(output=error.message, is_error=True, outcome=error.outcome))
+                return Result(output=error.message, is_error=True, outcome=error.outcome)
             except Exception as error:  # noqa: BLE001 - author code: any failure is tried again, then recorded
-                self._services.telemetry.problem("projection_failed", error, tool=invocation.tool.traits.name, attempt=attempt)
+                self._services.telemetry.problem("projection_failed", error, tool=showing.tool_name, attempt=attempt)
                 await self._services.clock.sleep(PROJECTION_BACKOFF_SECONDS * attempt)
-        return self._projected(Result(output=UNSHOWN, is_error=True, outcome="invalid_result"))
+        return Result(output=UNSHOWN, is_error=True, outcome="invalid_result")
 
-    def _projected(self, result: Result) -> Projected:
-        return Projected(at=self._services.time.now(), call_id=self._activity.call_id, result=result)
+    async def _guarded(self, result: Result, showing: Showing) -> Projected:
+        """Guardrails change only what the model sees: what the tool returned is on the receipt."""
+        passage = await showing.guards.result(result.output, showing.context)
+        if passage.blocked is not None:
+            return self._projected(Result(output=passage.blocked, is_error=True, outcome="blocked"), passage.said)
+        if any(each.action == "rewrite" for each in passage.said):
+            result = replace(result, output=_as_json(passage.value))
+        return self._projected(result, passage.said)
+
+    def _projected(self, result: Result, guarded: tuple[Guarded, ...] = ()) -> Projected:
+        return Projected(at=self._services.time.now(), call_id=self._activity.call_id, result=result, guarded=guarded)
+
+
+def _as_json(value: Any) -> Any:
+    """What a guardrail made of a result. Raises GuardrailFailed for what is not JSON."""
+    try:
+        return clean_json(json.loads(canonical_json(value)))
+    except (TypeError, ValueError, RecursionError):
+        raise GuardrailFailed("A guardrail rewrote a result to what is not JSON.") from None
 
 
 def files_of(returned: Returned) -> tuple[Mapping[str, Any], ...]:

@@ -34,11 +34,6 @@ class ScriptedClient:
         """`scripted:` and the name of the script."""
         return self._model.name
 
-    @property
-    def native_output(self) -> bool:
-        """A script says what it says."""
-        return True
-
     async def call(self, request: ModelRequest, on_delta: OnDelta) -> ModelAnswer:
         """Turn n is answered with reply n. Without a delay each text comes in one piece, else word by word."""
         reply = await self._reply(request)

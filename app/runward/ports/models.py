@@ -51,11 +51,11 @@ class ModelRequest:
     tool_choice: str
     output_schema: Mapping[str, Any] | None
     output_name: str | None
-    output_mode: Literal["native", "tool", "prompted"] | None
     settings: Settings
     timeout_seconds: float
     first_event_timeout_seconds: float
     chunk_timeout_seconds: float
+    output_mode: Literal["native", "tool", "prompted"] = "native"
 
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:
@@ -137,16 +137,12 @@ class ModelClient(Protocol):
     - An answer that is not whole (cut stream, no finish mark, timeout) is a `ModelCallError`, never an answer (I-08).
     - Cancelling the task closes the connection at once.
     - Text is cleaned (R47). Nothing of the request or the answer is logged.
+    - A client whose `native_output` is False cannot hold answers to `output_schema` by itself: then they are asked for as a tool's call.
     """
 
     @property
     def name(self) -> str:
         """`provider:model`, as shown and recorded."""
-        ...
-
-    @property
-    def native_output(self) -> bool:
-        """Whether the provider itself holds answers of this model to a JSON Schema."""
         ...
 
     async def call(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> ModelAnswer: ...

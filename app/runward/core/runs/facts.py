@@ -119,6 +119,16 @@ class ModelBrokenOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """A guardrail blocked or rewrote something: which hook it is of, its name, and why it blocked."""
+
+    hook: str
+    action: Literal["block", "rewrite"]
+    name: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
     """What stations 2 to 4 say of one call: its traits and canonical arguments, or the result that refuses it. `approval`: how a person is
     to approve it first, None when nobody has to."""
@@ -128,6 +138,7 @@ class Screening:
     arguments: str
     refusal: Result | None
     approval: ApprovalTerms | None = None
+    guarded: tuple[Guarded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +181,7 @@ class Projected:
     at: int
     call_id: str
     result: Result
+    guarded: tuple[Guarded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

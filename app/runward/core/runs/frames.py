@@ -132,6 +132,14 @@ def warning(code: str, message: str) -> Frame:
     return Frame(type="warning", fields={"code": code, "message": message})
 
 
+def guardrail(hook: str, action: str, name: str, reason: str | None) -> Frame:
+    """A guardrail blocked or rewrote something; what it was is not shown."""
+    fields: dict[str, Any] = {"hook": hook, "action": action, "name": name}
+    if reason is not None:
+        fields["reason"] = reason
+    return Frame(type="guardrail", fields=fields)
+
+
 def data_agent(data: Mapping[str, Any]) -> Frame:
     """The control state. `run_id` and `seq` are added to `data` when it is written."""
     return Frame(type="data-agent", fields={"data": data})

@@ -87,6 +87,7 @@ CALL: Final = (
     Row(CallStage.CLEARED, CallEvent.WAITS, CallStage.WAITING, "R24"),
     Row(CallStage.CLEARED, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
     Row(CallStage.WAITING, CallEvent.ANSWERED, CallStage.READY, "R26"),
+    Row(CallStage.WAITING, CallEvent.RETURNED_RAW, CallStage.EXECUTED, "R24"),
     Row(CallStage.WAITING, CallEvent.OUTCOME, CallStage.ENDED, "R24"),
     Row(CallStage.WAITING, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),
     Row(CallStage.READY, CallEvent.MARKED, CallStage.EXECUTING, "R13"),

@@ -10,7 +10,7 @@ from runward.core.runs import approvals, frames, waiting
 from runward.core.runs.calls import Call, CallStage, How, Result, Then, ToolTraits, after, backoff_ms, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied, cancelled, ended, with_call, without_result
-from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Mark, Projected, Screened, Screening
+from runward.core.runs.facts import AttemptEnded, CheckpointSaved, CloseTurn, Guarded, Mark, Projected, Screened, Screening
 from runward.core.runs.receipts import receipt_of
 from runward.core.runs.sentences import TIMED_OUT, UNCERTAIN, UNEXPECTED
 from runward.core.runs.state import RunState
@@ -34,7 +34,7 @@ def screened(run: RunState, fact: Screened) -> Applied:
             said += _announced(call, screening)
         if call.stage in (CallStage.PROPOSED, CallStage.CLEARED) and screening is not None:
             run, emitted = _screened(run, call, screening, fact.at)
-            said += emitted
+            said += _guarded(screening.guarded) + emitted
     return run, said
 
 
@@ -55,6 +55,11 @@ def _announced(call: Call, screening: Screening | None = None) -> Emitted:
     effect = screening.traits.effect.value if screening and screening.traits else None
     gated = screening is not None and screening.approval is not None
     return Emitted(frames=(frames.tool_call(call, issued, effect, gated),))
+
+
+def _guarded(guarded: Iterable[Guarded]) -> Emitted:
+    """What guardrails did."""
+    return Emitted(frames=tuple(frames.guardrail(each.hook, each.action, each.name, each.reason) for each in guarded))
 
 
 def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Applied:
@@ -161,7 +166,8 @@ def projected(run: RunState, fact: Projected) -> Applied:
     result = fact.result
     if call.settled is not None and call.settled["decision"] == Decision.RESULT and not result.is_error:
         result = replace(result, outcome="reconciled")
-    return ended(run, call, result, fact.at, CallEvent.PROJECTED)
+    run, answered = ended(run, call, result, fact.at, CallEvent.PROJECTED)
+    return run, _guarded(fact.guarded) + answered
 
 
 def closed(run: RunState, fact: CloseTurn) -> Applied:

@@ -60,6 +60,9 @@ def asks(
 def client_answered(run: RunState, call: Call, data: Mapping[str, Any], at: int) -> Applied:
     """The caller's program says what came of the call."""
     is_error = bool(data.get("is_error"))
+    if call.projects and not is_error:
+        call = replace(call, stage=next_stage(call.stage, CallEvent.RETURNED_RAW), awaited=None, raw=data["output"])
+        return with_call(run, call), Emitted(receipts=(receipt_of(call, call.arguments),))
     return ended(run, call, Result(output=data["output"], is_error=is_error, outcome="failed" if is_error else None), at)
 
 
