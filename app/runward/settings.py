@@ -46,6 +46,8 @@ class Settings(BaseSettings):
     approval_tokens: Literal["off"] = "off"
     """Whether deciding an approval takes its token. This version has no approvals yet, and refuses `required` rather than not keep it."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    faults: str | None = None
+    """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 

@@ -13,6 +13,8 @@ from runward.agents.models import is_choice
 from runward.agents.registry import Registered, Registry
 from runward.engine.clock import SystemChance, SystemClock
 from runward.engine.deployment import Deployed
+from runward.engine.probed_store import probed
+from runward.engine.probes import FaultPoints, rules_of
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
 from runward.engine.services import Services, WorkerSettings
@@ -39,13 +41,16 @@ def registry_of(settings: Settings) -> Registry:
 
 
 def services_of(settings: Settings, telemetry: Telemetry) -> Services:
-    """Everything a process shares, not yet connected. Raises DefinitionError for a URL that is none."""
+    """Everything a process shares, not yet connected. Raises DefinitionError for a URL or a fault that is none."""
     from runward.stores.sql import open_sql  # the testing package needs the rest of this module, and no database
 
     clock, chance = SystemClock(), SystemChance()
     stores = open_sql(settings.database_url, clock=clock, chance=chance, telemetry=telemetry)
+    faults = None
+    if settings.faults is not None:
+        faults = FaultPoints(rules_of(settings.faults), clock=clock, chance=chance, telemetry=telemetry)
     return Services(
-        store=stores.store,
+        store=stores.store if faults is None else probed(stores.store, faults),
         reads=stores.reads,
         directory=stores.directory,
         singletons=stores.singletons,
@@ -54,6 +59,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         chance=chance,
         time=StoreTime(clock),
         telemetry=telemetry,
+        faults=faults,
     )
 
 

@@ -78,6 +78,8 @@ class ToolAttempt:
         if self._activity.not_before is not None:
             await wait_for(self._services.clock, self._stopped, self._services.time.seconds_until(self._activity.not_before))
         invocation = await self._prepare()
+        if (faults := self._services.faults) is not None:
+            await faults.reach("before_effect")
         await self._hold.fresh()
         if self._stopped.is_set():
             return self._ended(How.NOT_STARTED)
@@ -91,6 +93,8 @@ class ToolAttempt:
         if how is not None:
             running.cancel()
             await finished_within(self._services.clock, running, LAST_WORD_SECONDS)
+        if faults is not None:
+            await faults.reach("after_effect")
         return self._classified(running, how, invocation)
 
     async def _watch(self, running: asyncio.Task[Returned], timeout_seconds: float) -> How | None:
@@ -163,6 +167,8 @@ class Projection:
 
     async def outcome(self) -> Happening:
         invocation = await self._prepare()
+        if (faults := self._services.faults) is not None:
+            await faults.reach("before_projection")
         for attempt in range(1, PROJECTION_ATTEMPTS + 1):
             try:
                 returned = await invocation.tool.project(self._raw, invocation.context)

@@ -99,6 +99,8 @@ class Worker:
         """Claims nothing more, lets every run finish the step in hand and gives it back; after the grace it breaks off what can be
         repeated, and leaves the leases of the rest to run out (R39)."""
         self._draining = True
+        if (faults := self._services.faults) is not None:
+            await faults.reach("draining")
         for leg in self._tasks:
             leg.drain()
         if not await self._all_over(self._settings.drain_grace):
