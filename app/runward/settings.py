@@ -43,8 +43,8 @@ class Settings(BaseSettings):
     max_result_bytes: int = Field(default=1_048_576, ge=1_024)
     secret_key: SecretStr | None = None
     """Encrypts stored context and signs tokens. Required once an API key exists."""
-    approval_tokens: Literal["off"] = "off"
-    """Whether deciding an approval takes its token. This version has no approvals yet, and refuses `required` rather than not keep it."""
+    approval_tokens: Literal["off", "required"] = "off"
+    """Whether deciding an approval takes its access token, and a key alone does not do."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     faults: str | None = None
     """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""

@@ -19,6 +19,7 @@ from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
+from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
 from runward.models.names import require_keys
 from runward.ports.bus import Bus
@@ -95,6 +96,8 @@ async def service_of(
         services=services,
         registry=registry,
         seal=Seal(settings.secret),
+        signer=None if settings.secret is None else Signer(settings.secret),
+        verdicts_take_tokens=settings.approval_tokens == "required",
         poll=settings.poll_seconds,
         poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
         workforce=workforce,

@@ -13,6 +13,7 @@ from runward.api import bodies, connections, door, headers, middleware, problems
 from runward.api.permissions import PERMISSIONS, spelled
 from runward.api.schemas import inputs, messages, requests, values
 from runward.engine import letters
+from runward.engine.tokens import MAX_LENGTH, MAX_TTL_SECONDS
 from tests.api.house import House
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,13 +51,15 @@ CAPS = [
     ("| headers | {} KiB;", middleware.MAX_HEADER_BYTES // 1024),
     ("; {} KiB with the request line; complete within 30 s |", connections.MAX_HEAD_BYTES // 1024),
     ("| query | {} parameters,", query_strings.MAX_PARAMETERS),
-    (" parameters, {} characters each |", query_strings.MAX_PARAMETER),
+    (" parameters, {} characters each;", query_strings.MAX_PARAMETER),
     ("files in a tool result | {} |", messages.MAX_ITEMS),
     ("| `metadata` | {} keys", values.MAX_METADATA_KEYS),
     ("characters, {} KiB as JSON |", values.MAX_METADATA_BYTES // 1024),
     ("`client_tools` | {} tools each |", requests.MAX_TOOLS),
     (" `-` · {} characters |", requests.MAX_DESCRIPTION),
     ("that is sent to a run | {} |", inputs.MAX_ITEMS),
+    ("| `ttl_seconds` | 1\N{EN DASH}{} |", MAX_TTL_SECONDS),
+    ("1,024 characters each; {} of a `token` |", MAX_LENGTH),
     ("`evidence.source` | {} · ", letters.MAX_QUESTION_ANSWER),
     (" · {} characters |", inputs.MAX_REFERENCE),
     ("0.001\N{EN DASH}{} |", requests.MAX_SECONDS),

@@ -138,6 +138,7 @@ async def serve() -> None:
                 queries=service.queries,
                 deliveries=service.deliveries,
                 approvals=service.approvals,
+                tokens=service.tokens,
                 catalog=service.catalog,
                 services=services,
                 ready=service.ready,

@@ -13,6 +13,7 @@ from runward.engine.deliveries import Deliveries
 from runward.engine.operations import Operations
 from runward.engine.queries import Queries
 from runward.engine.services import Services
+from runward.engine.tokens import Tokens
 from runward.engine.why import Whys
 
 MAX_BODY_BYTES = 1_048_576
@@ -35,6 +36,7 @@ class Door:
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals
+    tokens: Tokens
     catalog: Catalog
     services: Services
     ready: Callable[[], Awaitable[bool]]

@@ -21,11 +21,38 @@ class Permission(StrEnum):
     OPS = "ops"
 
 
+class Allow(StrEnum):
+    """What an access token lets its holder do: the first four with a run, the last with a request for approval."""
+
+    EVENTS = "events"
+    TOOL_RESULTS = "tool-results"
+    ANSWERS = "answers"
+    CANCEL = "cancel"
+    DECIDE = "decide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What an access token grants: `allows`, for the run whose uid, or the request for approval whose id, is `of`.
+
+    `id` is the token's own. `by` made it, and whoever decides with it does so as `decides_as`. `expires_at` is in milliseconds since 1970.
+    """
+
+    id: str
+    of: str
+    scope: Scope
+    allows: frozenset[Allow]
+    expires_at: int
+    by: str
+    decides_as: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """The caller of a command or query. `name` is recorded as the principal: a key's id, or `local`; so is `address`, where it calls from.
 
-    `scope` confines everything the caller reads and writes. An operator sees every tenant: `reads` is None then, unless narrowed.
+    `scope` confines everything the caller reads and writes. An operator sees every tenant: `reads` is None then, unless narrowed. `grant`
+    is that of an access token, where the caller came with one: nothing else is within reach then.
     """
 
     name: str
@@ -34,11 +61,17 @@ class Caller:
     operator: bool = False
     narrowed: bool = False
     address: str | None = None
+    grant: Grant | None = None
 
     @property
     def principal(self) -> str:
         """Who this is, as JSON, for what is kept of who did what (R23)."""
-        return canonical_json({"by": self.name} if self.address is None else {"by": self.name, "from": self.address})
+        told = {"by": self.name, "from": self.address, "token": self.grant.id if self.grant else None}
+        return canonical_json({name: value for name, value in told.items() if value is not None})
+
+    def reaches(self, id: str) -> bool:
+        """Whether a run (by its uid) or a request for approval is what the caller's access token is for; anything is without one."""
+        return self.grant is None or self.grant.of == id
 
     @property
     def reads(self) -> Scope | None:

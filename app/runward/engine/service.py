@@ -23,6 +23,7 @@ from runward.engine.queries import Queries
 from runward.engine.sealing import Seal
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.tail import Tails
+from runward.engine.tokens import Signer, Tokens
 from runward.engine.why import Whys
 from runward.engine.worker import Worker
 from runward.ports.models import ModelClients
@@ -52,7 +53,8 @@ class Service:
     for a process that has none.
 
     `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called
-    first, to go on answering callers meanwhile.
+    first, to go on answering callers meanwhile. `signer` signs access tokens, which there are none of without; `verdicts_take_tokens`: a
+    key alone decides no approval.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Service:
         poll_with_bus: float,
         workforce: Workforce | None,
         working: WorkerSettings | None = None,
+        signer: Signer | None = None,
+        verdicts_take_tokens: bool = False,
     ) -> None:
         self.services = services
         self.registry = registry
@@ -74,7 +78,8 @@ class Service:
         self.operations = Operations(services, self.commands)
         self.queries = Queries(services, self.tails)
         self.whys = Whys(services, working or (workforce.settings if workforce else WorkerSettings()))
-        self.deliveries = Deliveries(services, self.catalog)
+        self.deliveries = Deliveries(services, self.catalog, verdicts_take_tokens=verdicts_take_tokens)
+        self.tokens = Tokens(services, signer)
         self.approvals = Approvals(services, self.deliveries)
         self.worker: Worker | None = None
         self.draining = asyncio.Event()
