@@ -45,6 +45,8 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         commands=service.commands,
         operations=service.operations,
         whys=service.whys,
+        oversight=service.oversight,
+        rebinding=service.rebinding,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

@@ -39,6 +39,10 @@ class Settings(BaseSettings):
     """How often a run is recovered from dead workers before it ends `failed`."""
     loop_stall_seconds: float = Field(default=300, gt=0)
     """After how long without a turn of its event loop a worker gives up and exits."""
+    idempotency_retention_days: float = Field(default=7, ge=1)
+    """How long an `Idempotency-Key` is remembered."""
+    run_retention_days: float | None = Field(default=None, gt=0)
+    """How long ended runs are kept; for good without it."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
     max_result_bytes: int = Field(default=1_048_576, ge=1_024)
     secret_key: SecretStr | None = None

@@ -17,7 +17,7 @@ from runward.engine.probed_store import probed
 from runward.engine.probes import FaultPoints, rules_of
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
-from runward.engine.services import Services, WorkerSettings
+from runward.engine.services import Services, UpkeepSettings, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from runward.stores.sql import SqlStores
 
 POLL_WITH_BUS_SECONDS = 5.0
+DAY_SECONDS = 86_400.0
 
 
 def registry_of(settings: Settings) -> Registry:
@@ -102,6 +103,7 @@ async def service_of(
         poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
         workforce=workforce,
         working=worker_settings(settings),
+        upkeep=upkeep_settings(settings),
     )
 
 
@@ -109,6 +111,14 @@ def deployed(registry: Registry, models: AnyModelClients, *, max_result_bytes: i
     """Every agent of a registry with its tools ready to run, by binding."""
     threads = Threads()
     return {entry.binding: _deployed(entry, models, max_result_bytes, threads) for entry in registry.agents}
+
+
+def upkeep_settings(settings: Settings) -> UpkeepSettings:
+    retention = settings.run_retention_days
+    return UpkeepSettings(
+        idempotency_retention=settings.idempotency_retention_days * DAY_SECONDS,
+        run_retention=None if retention is None else retention * DAY_SECONDS,
+    )
 
 
 def worker_settings(settings: Settings) -> WorkerSettings:

@@ -153,6 +153,8 @@ async def house(
         commands=service.commands,
         operations=service.operations,
         whys=service.whys,
+        oversight=service.oversight,
+        rebinding=service.rebinding,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

@@ -11,7 +11,7 @@ import pytest
 
 from runward.api import bodies, connections, door, headers, middleware, problems, query_strings, sse, strict_json
 from runward.api.permissions import PERMISSIONS, spelled
-from runward.api.schemas import inputs, messages, requests, values
+from runward.api.schemas import control, inputs, messages, ops, requests, values
 from runward.engine import letters
 from runward.engine.tokens import MAX_LENGTH, MAX_TTL_SECONDS
 from tests.api.house import House
@@ -66,6 +66,8 @@ CAPS = [
     ("| `reason` · `note` | {} KiB |", values.MAX_REASON_BYTES // 1024),
     ("| nesting | {} |", strict_json.MAX_DEPTH),
     ("| `wait` | {} s |", headers.MAX_WAIT_SECONDS),
+    ("| `run_ids` of a bulk cancel | {} |", control.MAX_RUN_IDS),
+    ("| `limit` of a prune | {} |", ops.MAX_PRUNED),
     ("| open streams of one process | {} |", door.MAX_STREAMS),
     ("| body | {} MiB", door.MAX_BODY_BYTES // 1_048_576),
     ("After {} s of silence", int(sse.BEAT_PULSES * sse.PULSE_SECONDS)),

@@ -135,6 +135,8 @@ async def serve() -> None:
                 commands=service.commands,
                 operations=service.operations,
                 whys=service.whys,
+                oversight=service.oversight,
+                rebinding=service.rebinding,
                 queries=service.queries,
                 deliveries=service.deliveries,
                 approvals=service.approvals,

@@ -11,7 +11,9 @@ from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
 from runward.engine.operations import Operations
+from runward.engine.oversight import Oversight
 from runward.engine.queries import Queries
+from runward.engine.rebinding import Rebinding
 from runward.engine.services import Services
 from runward.engine.tokens import Tokens
 from runward.engine.why import Whys
@@ -33,6 +35,8 @@ class Door:
     commands: Commands
     operations: Operations
     whys: Whys
+    oversight: Oversight
+    rebinding: Rebinding
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals

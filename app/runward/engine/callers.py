@@ -10,6 +10,7 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Scope
 
 DEFAULT_TENANT = "default"
+LOCAL_NAME = "local"
 
 
 class Permission(StrEnum):
@@ -78,11 +79,21 @@ class Caller:
         """The scope of this caller's queries; None means every tenant."""
         return None if self.operator and not self.narrowed else self.scope
 
+    @property
+    def runs_the_service(self) -> bool:
+        """Whether its processes are this caller's business: an operator's, or everybody's as long as nobody has a key."""
+        return self.operator or self.name == LOCAL_NAME
+
+    def require_operator(self) -> None:
+        """Raises NotPermitted unless the service itself is this caller's business."""
+        if not self.runs_the_service:
+            raise NotPermitted("This concerns every tenant: an operator key is needed.")
+
     def require(self, *any_of: Permission) -> None:
         """Raises NotPermitted unless the caller has one of these permissions."""
         if self.permissions.isdisjoint(any_of):
             raise NotPermitted(f"This key lacks the permission {' or '.join(any_of)}.")
 
 
-LOCAL = Caller(name="local", scope=Scope(tenant=DEFAULT_TENANT), permissions=frozenset(Permission))
+LOCAL = Caller(name=LOCAL_NAME, scope=Scope(tenant=DEFAULT_TENANT), permissions=frozenset(Permission))
 """Everybody, as long as no key was ever made: the service is bound to loopback only then."""

@@ -191,7 +191,10 @@ class Commands:
         now = self._services.time.now()
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
-        run, said = begin(uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages)
+        later = new.start_at if new.start_at is not None and new.start_at > now else None
+        run, said = begin(
+            uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages, start_at=later
+        )
         brought = brought_text(new.context, new.tool_context, client_tools)
         return NewActor(
             uid=uid,
@@ -199,7 +202,7 @@ class Commands:
             format=FORMAT,
             public_id=run_id,
             scope=scope,
-            ready_at=new.start_at if new.start_at is not None and new.start_at > now else None,
+            ready_at=later,
             care_at=care_due(run),
             priority=new.priority,
             binding=listed.fingerprint,

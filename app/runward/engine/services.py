@@ -33,6 +33,14 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepSettings:
+    """How long things are kept, in seconds. `run_retention` None keeps ended runs for good."""
+
+    idempotency_retention: float = 604_800.0
+    run_retention: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """How a worker works. Seconds, unless named otherwise."""
 
