@@ -84,11 +84,20 @@ async def _work(settings: Settings, telemetry: LogTelemetry) -> None:
         _keep_what_stays()
         with _signals() as stop:
             telemetry.event("working", agents=_names(registry), slots=settings.worker_concurrency)
-            await stop.asked.wait()
-            telemetry.event("draining")
-            await _drained(service, stop)
+            await _first(stop.asked, service.worker_left)
+            if not service.worker_left.is_set():
+                telemetry.event("draining")
+                await _drained(service, stop)
     finally:
         await service.stop()
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Returns once one of some events has come."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
 
 
 async def _drained(service: Service, stop: _Stop) -> None:

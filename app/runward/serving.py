@@ -45,9 +45,12 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         commands=service.commands,
         operations=service.operations,
         whys=service.whys,
+        oversight=service.oversight,
+        rebinding=service.rebinding,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,
+        tokens=service.tokens,
         catalog=service.catalog,
         services=service.services,
         ready=service.ready,
@@ -95,6 +98,8 @@ def url_of(listening: socket.socket) -> str:
 
 async def check_keys(settings: Settings, service: Service) -> None:
     """Loopback only until a key exists; a secret key once one does (docs/api.md, "Who calls"). Raises DefinitionError."""
+    if settings.approval_tokens == "required" and settings.secret is None:
+        raise DefinitionError("RUNWARD_APPROVAL_TOKENS=required needs RUNWARD_SECRET_KEY: nobody could decide anything.")
     if await service.services.directory.authentication():
         if settings.secret is None:
             raise DefinitionError("API keys are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again.")

@@ -39,13 +39,19 @@ class Settings(BaseSettings):
     """How often a run is recovered from dead workers before it ends `failed`."""
     loop_stall_seconds: float = Field(default=300, gt=0)
     """After how long without a turn of its event loop a worker gives up and exits."""
+    idempotency_retention_days: float = Field(default=7, ge=1)
+    """How long an `Idempotency-Key` is remembered."""
+    run_retention_days: float | None = Field(default=None, gt=0)
+    """How long ended runs are kept; for good without it."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
     max_result_bytes: int = Field(default=1_048_576, ge=1_024)
     secret_key: SecretStr | None = None
     """Encrypts stored context and signs tokens. Required once an API key exists."""
-    approval_tokens: Literal["off"] = "off"
-    """Whether deciding an approval takes its token. This version has no approvals yet, and refuses `required` rather than not keep it."""
+    approval_tokens: Literal["off", "required"] = "off"
+    """Whether deciding an approval takes its access token, and a key alone does not do."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    faults: str | None = None
+    """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 

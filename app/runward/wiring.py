@@ -13,10 +13,13 @@ from runward.agents.models import is_choice
 from runward.agents.registry import Registered, Registry
 from runward.engine.clock import SystemChance, SystemClock
 from runward.engine.deployment import Deployed
+from runward.engine.probed_store import probed
+from runward.engine.probes import FaultPoints, rules_of
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
-from runward.engine.services import Services, WorkerSettings
+from runward.engine.services import Services, UpkeepSettings, WorkerSettings
 from runward.engine.timing import StoreTime
+from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
 from runward.models.names import require_keys
 from runward.ports.bus import Bus
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from runward.stores.sql import SqlStores
 
 POLL_WITH_BUS_SECONDS = 5.0
+DAY_SECONDS = 86_400.0
 
 
 def registry_of(settings: Settings) -> Registry:
@@ -39,13 +43,16 @@ def registry_of(settings: Settings) -> Registry:
 
 
 def services_of(settings: Settings, telemetry: Telemetry) -> Services:
-    """Everything a process shares, not yet connected. Raises DefinitionError for a URL that is none."""
+    """Everything a process shares, not yet connected. Raises DefinitionError for a URL or a fault that is none."""
     from runward.stores.sql import open_sql  # the testing package needs the rest of this module, and no database
 
     clock, chance = SystemClock(), SystemChance()
     stores = open_sql(settings.database_url, clock=clock, chance=chance, telemetry=telemetry)
+    faults = None
+    if settings.faults is not None:
+        faults = FaultPoints(rules_of(settings.faults), clock=clock, chance=chance, telemetry=telemetry)
     return Services(
-        store=stores.store,
+        store=stores.store if faults is None else probed(stores.store, faults),
         reads=stores.reads,
         directory=stores.directory,
         singletons=stores.singletons,
@@ -54,6 +61,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         chance=chance,
         time=StoreTime(clock),
         telemetry=telemetry,
+        faults=faults,
     )
 
 
@@ -89,10 +97,13 @@ async def service_of(
         services=services,
         registry=registry,
         seal=Seal(settings.secret),
+        signer=None if settings.secret is None else Signer(settings.secret),
+        verdicts_take_tokens=settings.approval_tokens == "required",
         poll=settings.poll_seconds,
         poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
         workforce=workforce,
         working=worker_settings(settings),
+        upkeep=upkeep_settings(settings),
     )
 
 
@@ -100,6 +111,14 @@ def deployed(registry: Registry, models: AnyModelClients, *, max_result_bytes: i
     """Every agent of a registry with its tools ready to run, by binding."""
     threads = Threads()
     return {entry.binding: _deployed(entry, models, max_result_bytes, threads) for entry in registry.agents}
+
+
+def upkeep_settings(settings: Settings) -> UpkeepSettings:
+    retention = settings.run_retention_days
+    return UpkeepSettings(
+        idempotency_retention=settings.idempotency_retention_days * DAY_SECONDS,
+        run_retention=None if retention is None else retention * DAY_SECONDS,
+    )
 
 
 def worker_settings(settings: Settings) -> WorkerSettings:

@@ -22,9 +22,11 @@ from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
+from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
 from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.wiring import deployed
+from tests.api import described
 
 
 async def until(over: Callable[[], bool], seconds: float = 10) -> None:
@@ -104,7 +106,13 @@ class House:
 
 @contextlib.asynccontextmanager
 async def house(
-    *, worker: bool = True, faults: Faults | None = None, agents: Sequence[Agent] = (SUPPORT, STUCK), **door: Any
+    *,
+    worker: bool = True,
+    faults: Faults | None = None,
+    agents: Sequence[Agent] = (SUPPORT, STUCK),
+    secret_key: str | None = "a secret key for tests",
+    verdicts_take_tokens: bool = False,
+    **door: Any,
 ) -> AsyncIterator[House]:
     """A service on the memory store, with or without a worker."""
     clock, heard, faults = SystemClock(), Heard(), faults or Faults()
@@ -131,16 +139,26 @@ async def house(
         own_thread=False,
     )
     service = Service(
-        services=services, registry=registry, seal=Seal(None), poll=0.05, poll_with_bus=0.05, workforce=workforce if worker else None
+        services=services,
+        registry=registry,
+        seal=Seal(None),
+        poll=0.05,
+        poll_with_bus=0.05,
+        workforce=workforce if worker else None,
+        signer=None if secret_key is None else Signer(secret_key),
+        verdicts_take_tokens=verdicts_take_tokens,
     )
     await service.start()
     made = Door(
         commands=service.commands,
         operations=service.operations,
         whys=service.whys,
+        oversight=service.oversight,
+        rebinding=service.rebinding,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,
+        tokens=service.tokens,
         catalog=service.catalog,
         services=services,
         ready=service.ready,
@@ -150,7 +168,9 @@ async def house(
     app = create_app(made)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://runward.test") as http:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://runward.test", event_hooks={"response": [described.check]}
+        ) as http:
             yield House(service=service, app=app, door=made, http=http, heard=heard, faults=faults, database=database)
     finally:
         await service.stop()

@@ -11,8 +11,9 @@ import pytest
 
 from runward.api import bodies, connections, door, headers, middleware, problems, query_strings, sse, strict_json
 from runward.api.permissions import PERMISSIONS, spelled
-from runward.api.schemas import inputs, messages, requests, values
+from runward.api.schemas import control, inputs, messages, ops, requests, values
 from runward.engine import letters
+from runward.engine.tokens import MAX_LENGTH, MAX_TTL_SECONDS
 from tests.api.house import House
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,19 +51,23 @@ CAPS = [
     ("| headers | {} KiB;", middleware.MAX_HEADER_BYTES // 1024),
     ("; {} KiB with the request line; complete within 30 s |", connections.MAX_HEAD_BYTES // 1024),
     ("| query | {} parameters,", query_strings.MAX_PARAMETERS),
-    (" parameters, {} characters each |", query_strings.MAX_PARAMETER),
+    (" parameters, {} characters each;", query_strings.MAX_PARAMETER),
     ("files in a tool result | {} |", messages.MAX_ITEMS),
     ("| `metadata` | {} keys", values.MAX_METADATA_KEYS),
     ("characters, {} KiB as JSON |", values.MAX_METADATA_BYTES // 1024),
     ("`client_tools` | {} tools each |", requests.MAX_TOOLS),
     (" `-` · {} characters |", requests.MAX_DESCRIPTION),
     ("that is sent to a run | {} |", inputs.MAX_ITEMS),
+    ("| `ttl_seconds` | 1\N{EN DASH}{} |", MAX_TTL_SECONDS),
+    ("1,024 characters each; {} of a `token` |", MAX_LENGTH),
     ("`evidence.source` | {} · ", letters.MAX_QUESTION_ANSWER),
     (" · {} characters |", inputs.MAX_REFERENCE),
     ("0.001\N{EN DASH}{} |", requests.MAX_SECONDS),
     ("| `reason` · `note` | {} KiB |", values.MAX_REASON_BYTES // 1024),
     ("| nesting | {} |", strict_json.MAX_DEPTH),
     ("| `wait` | {} s |", headers.MAX_WAIT_SECONDS),
+    ("| `run_ids` of a bulk cancel | {} |", control.MAX_RUN_IDS),
+    ("| `limit` of a prune | {} |", ops.MAX_PRUNED),
     ("| open streams of one process | {} |", door.MAX_STREAMS),
     ("| body | {} MiB", door.MAX_BODY_BYTES // 1_048_576),
     ("After {} s of silence", int(sse.BEAT_PULSES * sse.PULSE_SECONDS)),

@@ -18,9 +18,24 @@ import os
 import socket
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
-from runward import Agent, Limits, ModelRequest, Reply, ScriptedModel, ToolCall, ToolContext, tool
+from runward import (
+    Agent,
+    ClientTool,
+    DidNotHappen,
+    Happened,
+    Limits,
+    ModelRequest,
+    Reply,
+    ScriptedModel,
+    ToolCall,
+    ToolContext,
+    ask_user,
+    durable_wait,
+    tool,
+)
 
 HOST, _, PORT = os.environ.get("RUNWARD_TEST_LEDGER", ":0").partition(":")
 SECRET = "CANARY-OF-AN-EXCEPTION"
@@ -30,9 +45,18 @@ Context = ToolContext[Any, Any]
 
 async def arrive(point: str, **facts: Any) -> int:
     """Reports to the ledger, waits there if the point is held, and returns how many have come so far."""
+    return await _told({"point": point, **facts})
+
+
+async def effects_under(key: str) -> int:
+    """How often the ledger has seen an effect under a key."""
+    return await _told({"asks": key})
+
+
+async def _told(message: dict[str, Any]) -> int:
     reader, writer = await asyncio.open_connection(HOST, int(PORT))
     try:
-        writer.write(_line(point, facts))
+        writer.write(_line(message))
         return int(await reader.readline())
     finally:
         writer.close()
@@ -41,12 +65,12 @@ async def arrive(point: str, **facts: Any) -> int:
 def arrive_blocking(point: str, **facts: Any) -> int:
     """The same for code that has no event loop, or blocks its own."""
     with socket.create_connection((HOST, int(PORT))) as connection, connection.makefile("rb") as answers:
-        connection.sendall(_line(point, facts))
+        connection.sendall(_line({"point": point, **facts}))
         return int(answers.readline())
 
 
-def _line(point: str, facts: dict[str, Any]) -> bytes:
-    return json.dumps({"point": point, "pid": os.getpid(), **facts}).encode() + b"\n"
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps({"pid": os.getpid(), **message}).encode() + b"\n"
 
 
 async def effect(name: str, order_id: int, ctx: Context) -> int:
@@ -93,6 +117,29 @@ async def without_cost(result: dict[str, Any]) -> dict[str, Any]:
 async def quote(order_id: int, ctx: Context) -> dict[str, Any]:
     """Make an offer; what it costs us is not for the model."""
     return {"order_id": order_id, "price": 12, "cost": await effect("quote", order_id, ctx)}
+
+
+async def was_paid(key: str, arguments: Mapping[str, Any], ctx: Context) -> Happened | DidNotHappen:
+    """Asks the ledger whether an order was paid under this key."""
+    await arrive(f"probe {arguments['order_id']}")
+    happened = await effects_under(key) > 0
+    return Happened({"order_id": arguments["order_id"], "price": 12, "cost": 0}) if happened else DidNotHappen()
+
+
+@tool(effect="non_idempotent_write", probe=was_paid, to_model_output=without_cost)
+async def pay(order_id: int, ctx: Context) -> dict[str, Any]:
+    """Pay for an order. A person approves it first; a lost outcome is looked up."""
+    return {"order_id": order_id, "price": 12, "cost": await effect("pay", order_id, ctx)}
+
+
+@tool(effect="non_idempotent_write")
+async def refund(order_id: int, ctx: Context) -> str:
+    """Refund an order. A person approves it first."""
+    await effect("refund", order_id, ctx)
+    return f"refunded {order_id}"
+
+
+pick = ClientTool(name="pick", description="Let the user pick a file.", parameters={"type": "object", "properties": {}})
 
 
 @tool(effect="read")
@@ -145,7 +192,7 @@ async def whoami(ctx: Context) -> dict[str, Any]:
     return {"told": sorted(ctx.tool_context or {}), "tenant": ctx.scope.tenant}
 
 
-TOOLS = [lookup, note, charge, ship, quote, poison, meet, block, leak, whoami]
+TOOLS = [lookup, note, charge, ship, quote, pay, refund, pick, ask_user, durable_wait, poison, meet, block, leak, whoami]
 
 # -- the model -----------------------------------------------------------------------------------------------------------
 

@@ -167,6 +167,12 @@ class Deployment:
     def cancel(self, run_id: str) -> httpx.Response:
         return self.http.post(f"/runs/{run_id}/cancel", json={})
 
+    def resume(self, run_id: str, **given: Any) -> httpx.Response:
+        """Verdicts, results, answers and settlements, as the API takes them."""
+        answer = self.http.post(f"/runs/{run_id}/resume", json=given)
+        assert answer.status_code == 202, answer.text
+        return answer
+
     def frames(self, run_id: str, after: int = 0) -> Frames:
         """The whole journal of a run that has ended, after a cursor."""
         with self.http.stream("GET", f"/runs/{run_id}/events", params={"after": after}) as response:

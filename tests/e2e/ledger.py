@@ -95,6 +95,9 @@ class Ledger:
             if not line.endswith(b"\n"):  # it died before it had said anything: there was no effect
                 return
             told = json.loads(line)
+            if "asks" in told:
+                connection.sendall(b"%d\n" % sum(arrival.key == told["asks"] for arrival in tuple(self._arrivals)))
+                return
             arrival = Arrival(point=told["point"], pid=told["pid"], key=told.get("key"), attempt=told.get("attempt"))
             with self._news:
                 self._arrivals.append(arrival)

@@ -65,7 +65,7 @@ def test_a_port_that_is_taken_is_named(on_sqlite: Deployment) -> None:
         ({"lease_ttl_seconds": "-1"}, "RUNWARD_LEASE_TTL_SECONDS"),
         ({"worker_concurrency": "0"}, "RUNWARD_WORKER_CONCURRENCY"),
         ({"secret_key": "CANARY"}, "RUNWARD_SECRET_KEY"),
-        ({"approval_tokens": "required"}, "RUNWARD_APPROVAL_TOKENS"),
+        ({"approval_tokens": "sometimes"}, "RUNWARD_APPROVAL_TOKENS"),
         ({"log_format": "xml"}, "RUNWARD_LOG_FORMAT"),
         ({"database_url": "CANARY"}, "RUNWARD_DATABASE_URL"),
         ({"database_url": "mysql://u:CANARY@h/db"}, "RUNWARD_DATABASE_URL"),
@@ -163,6 +163,11 @@ def test_several_serve_on_one_new_file_at_once(tmp_path: Path) -> None:
         programs = [deployment.spawn("serve", port=str(free_port())) for _ in range(3)]
         urls = [program.hears("serving")["url"] for program in programs]
         assert [httpx.get(f"{url}/readyz", trust_env=False).status_code for url in urls] == [200, 200, 200]
+
+
+def test_tokens_are_not_required_where_none_can_be_made(on_sqlite: Deployment) -> None:
+    said = refused(on_sqlite, "serve", approval_tokens="required", secret_key="")
+    assert "RUNWARD_APPROVAL_TOKENS" in said and "RUNWARD_SECRET_KEY" in said
 
 
 def test_without_a_key_the_service_binds_loopback_only(on_sqlite: Deployment) -> None:

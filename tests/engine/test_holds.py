@@ -244,3 +244,19 @@ async def test_R43_somebody_elses_run_is_not_there() -> None:
         with pytest.raises(NotFound):
             await rig.passing(operations.drain_run(stranger, rig.row(uid).public_id))
         assert rig.row(uid).mail_received == 0
+
+
+async def test_R39_a_run_that_is_to_start_later_does_not_start_earlier_for_having_been_parked() -> None:
+    mill = Mill()
+    mill.open.set()
+    async with Rig(agent(model=mill, tools=mill.tools)) as rig:
+        at = rig.database.now() + 100_000
+        uid = await rig.begin(start_at=at)
+        await hold(rig, uid)
+        await parked(rig, uid)
+        await release(rig, uid)
+        await rig.until(lambda: rig.row(uid).status is Status.QUEUED)
+        await rig.pass_seconds(30)
+        assert (rig.row(uid).status, rig.row(uid).ready_at, mill.began) == (Status.QUEUED, at, [])
+        row = await rig.over(uid)
+        assert (row.status, rig.database.now() >= at) == (Status.COMPLETED, True)

@@ -4,12 +4,15 @@
     database.py    the memory store's operations, each with a fate: done, refused, lost, late, or the end of its process
     processes.py   a simulated process: a whole service with its worker, its clock and its bus
     world.py       one database, its processes, hints between them, and the end: heal, settle, judge
-    agents.py      the agent of all runs, its tools and model: `Manners` say what they do; a ledger notes what really happened
-    callers.py     callers that create, follow, read, cancel, drain and delete, and hold the service to its answers
-    watch.py       the invariants, at every write, every start of a tool or model, and every run's end; story.py folds the journal
+    tools.py       a tool of every kind, its probe and its projection · agents.py  the agent, in two versions, and its model: `Manners` say
+                   what all of them do · ledger.py  what really happened, and what people really said
+    callers.py     callers that create, follow, read, cancel and delete · people.py  whoever approves, answers, settles and tries again ·
+                   operators.py  whoever parks runs, seizes them, binds them anew; all of them hold the service to its answers
+    watch.py       the invariants, at every write, at every start, and at every run's end · calls.py  those of calls and receipts ·
+                   inputs.py  those of mail and approvals · story.py  the journal, folded
     scenario.py    H1: who calls and what goes wrong, drawn from a seed · golden.py   H3: one story, struck at chosen writes
 
-`python -m tests.simulation 17 --notes` lives through seed 17 again. To bring something new into the worlds: a tool or a manner in
-`agents.py`, what callers do with it in `callers.py` (an answer they may hold the service to goes to the watch), its promise in `watch.py`,
-and a golden story of it in `golden.py`.
+`python -m tests.simulation 17 --notes` lives through seed 17 again. To bring something new into the worlds: a tool in `tools.py` or a
+manner in `agents.py`, what callers, people or operators do with it (an answer they may hold the service to goes to the watch), its promise
+in the watch, and a golden story of it in `golden.py`.
 """

@@ -1,161 +1,27 @@
-"""The agent that simulated runs are of: tools of every effect, and a model, that do whatever chance says; and what they really did.
-
-What a call does depends on the seed, the run, the call and its attempt, never on when or where it runs.
-"""
+"""The agent of all simulated runs, in two versions, and its model: they do whatever chance says."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
 from random import Random
 from typing import Any
 
 from runward.agents.agent import Agent
-from runward.agents.contexts import ToolContext
-from runward.agents.registry import Registry
-from runward.agents.tools import tool
-from runward.core.errors import ToolError, UnknownOutcome
-from runward.core.runs.calls import ToolTraits
+from runward.agents.manifest import Manifest
+from runward.agents.registry import Registered, Registry
+from runward.core.runs.limits import Limits
 from runward.core.usage import Usage
 from runward.engine.deployment import Deployed
 from runward.models.kinds import failure
-from runward.ports import tools as port
 from runward.ports.models import AskedCall, Finish, ModelAnswer, ModelClient, ModelDelta, ModelRequest
 from runward.wiring import deployed
-from tests.simulation.loop import PROCESS
-from tests.simulation.processes import Process
+from tests.simulation.tools import NAMES, PROBE_MANNERS, TOOL_MANNERS, WatchedTool, arguments, here, tools
 
 AGENT = "simulated"
-TOOL_TIMEOUT = 2.0
-TOOL_MANNERS = ("refuses", "breaks before", "breaks after", "cannot tell", "hangs", "resists", "unfit", "saves", "saves", "saves")
+VERSIONS = ("1", "2")
 WORDS = ("a ", "bit ", "of ", "text ")
-
-
-def here() -> Process:
-    """The process that runs this code."""
-    process = PROCESS.get()
-    assert isinstance(process, Process)
-    return process
-
-
-# -- tools ---------------------------------------------------------------------------------------------------------------
-
-
-async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
-    """What every tool does: it waits, has its effect, waits, and ends in one of many ways."""
-    process = here()
-    chance = process.world.chance_of(ctx.idempotency_key, ctx.attempt)
-    manner = process.world.manners.tool(ctx.run_id, ctx.tool_call_id, ctx.attempt, chance)
-    if manner == "kills":
-        process.kill()
-        await process.gone.get_loop().create_future()
-    if manner == "refuses":
-        raise ToolError("It did not happen.")
-    if manner == "breaks before":
-        raise RuntimeError("broken")
-    await process.clock.sleep(chance.choice((0, 0, 0.001, 0.02, 0.3)))
-    if manner == "saves":
-        await ctx.progress({"n": n})
-        text = f"checkpoint of attempt {ctx.attempt}"
-        process.world.ledger.saves[ctx.idempotency_key].append(text)
-        await ctx.save_checkpoint(text)
-        process.world.ledger.saved[ctx.idempotency_key] = text
-    token = process.world.ledger.happens(ctx.idempotency_key, ctx.attempt)
-    try:
-        await process.clock.sleep(chance.choice((0, 0, 0.002, 0.05, 0.4, 1.0)))
-        if manner == "hangs":
-            await process.clock.sleep(1_000)
-    except asyncio.CancelledError:
-        if manner == "resists":
-            await process.clock.sleep(chance.choice((0.05, 0.5)))
-            return {"token": token}
-        raise
-    if manner == "breaks after":
-        raise RuntimeError("broken")
-    if manner == "cannot tell":
-        raise UnknownOutcome("nobody answered")
-    if manner == "unfit":
-        return {"token": float("nan")}
-    return {"token": token}
-
-
-@tool(effect="read", timeout_seconds=TOOL_TIMEOUT)
-async def look(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-@tool(effect="idempotent_write", timeout_seconds=TOOL_TIMEOUT)
-async def put(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-@tool(effect="non_idempotent_write", needs_approval=False, timeout_seconds=TOOL_TIMEOUT)
-async def pay(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-@tool(effect="non_idempotent_write", needs_approval=False, timeout_seconds=TOOL_TIMEOUT, on_unknown="tell_model")
-async def post(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-@tool(needs_approval=False, timeout_seconds=TOOL_TIMEOUT)
-async def run_it(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-async def shown(result: dict[str, Any]) -> dict[str, Any]:
-    """A projection that fails now and then; the effect is not repeated for it."""
-    process = here()
-    if process.world.chance.random() < process.world.manners.projection_fails:
-        raise RuntimeError("broken")
-    await process.clock.sleep(0.001)
-    return {"token": result["token"], "shown": True}
-
-
-@tool(effect="non_idempotent_write", needs_approval=False, timeout_seconds=TOOL_TIMEOUT, to_model_output=shown)
-async def ship(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-@tool(effect="read", timeout_seconds=TOOL_TIMEOUT, to_model_output=shown)
-async def report(n: int, ctx: ToolContext) -> dict[str, Any]:
-    return await act(ctx, n)
-
-
-TOOLS = (look, put, pay, post, run_it, ship, report)
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedTool:
-    """A tool whose every start is reported to the watch, in the very step that lets it start."""
-
-    tool: port.Tool
-
-    @property
-    def traits(self) -> ToolTraits:
-        return self.tool.traits
-
-    def refusal(self, arguments: Mapping[str, Any]) -> str | None:
-        return self.tool.refusal(arguments)
-
-    def invoke(self, arguments: Mapping[str, Any], context: Any) -> Coroutine[Any, Any, port.Returned]:
-        here().world.watch.tool_starts(here(), self.traits, arguments, context)
-        return self.tool.invoke(arguments, context)
-
-    async def project(self, raw: Any, context: Any) -> port.Returned:
-        return await self.tool.project(raw, context)
-
-    async def probe(self, idempotency_key: str, arguments: Mapping[str, Any], context: Any) -> port.ProbeAnswer:
-        return await self.tool.probe(idempotency_key, arguments, context)
-
-    async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
-        return await self.tool.evidence_holds(evidence, context)
-
-
-# -- the model -----------------------------------------------------------------------------------------------------------
 
 
 class SimulatedModel:
@@ -185,12 +51,12 @@ class SimulatedModel:
             text += word
         if turn.fails == "midway":
             raise failure("network", billed=True, started=turn.words > 0)
-        for index, (name, arguments) in enumerate(turn.calls, 1):
-            await on_delta(ModelDelta(kind="tool_input", text=arguments, index=index, tool_name=name))
+        for index, (name, asked) in enumerate(turn.calls, 1):
+            await on_delta(ModelDelta(kind="tool_input", text=asked, index=index, tool_name=name))
         return ModelAnswer(
             text=text,
             reasoning="",
-            calls=tuple(AskedCall(provider_id="same", tool_name=name, arguments=arguments) for name, arguments in turn.calls),
+            calls=tuple(AskedCall(provider_id="same", tool_name=name, arguments=asked) for name, asked in turn.calls),
             finish=turn.finish,
             usage=Usage(input_tokens=3, output_tokens=2),
             model=self.name,
@@ -210,16 +76,20 @@ class Turn:
 
 
 class Manners:
-    """How tools and models behave. Tests of one story bring their own."""
+    """How tools, probes and models behave. Tests of one story bring their own."""
 
     projection_fails = 0.15
 
     def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
         return "" if chance.random() < 0.6 else chance.choice(TOOL_MANNERS)
 
+    def probe(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
+        """How a probe answers; it never lies, as its author has promised."""
+        return "" if chance.random() < 0.5 else chance.choice(PROBE_MANNERS)
+
     def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
         if chance.random() < 0.12:
-            fails = chance.choice(("at once", "at once", "at once", "midway", "for good"))
+            fails = chance.choice(("at once", "at once", "midway", "midway", "for good"))
             return Turn(delay=chance.choice((0, 0.1)), words=chance.randrange(4), pace=0.02, fails=fails)
         turn = Turn(delay=chance.choice((0, 0, 0.01, 0.5)), words=chance.choice((0, 1, 5)), pace=chance.choice((0, 0.004, 0.05)))
         if chance.random() < 0.1 + 0.15 * step:
@@ -229,12 +99,12 @@ class Manners:
 
 
 def _asked(chance: Random) -> tuple[str, str]:
-    wrong = chance.random()
+    wrong, name = chance.random(), chance.choice(NAMES)
     if wrong < 0.03:
         return "nothing_like_it", "{}"
     if wrong < 0.06:
-        return chance.choice(TOOLS).name, '{"n": "one"}'
-    return chance.choice(TOOLS).name, f'{{"n": {chance.randrange(9)}}}'
+        return name, '{"n": "one"}'
+    return name, arguments(name, chance)
 
 
 # -- the deployment --------------------------------------------------------------------------------------------------------
@@ -251,20 +121,59 @@ class Models:
         """Nothing to let go."""
 
 
-@cache
-def registry() -> Registry:
-    """The agents of every simulated process, made once: they have no state."""
-    return Registry([Agent(name=AGENT, model=SimulatedModel(), instructions="Go on.", tools=TOOLS)])
+class OnceToldManifest(Manifest):
+    """A manifest that is put into JSON once: thousands of processes publish it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return _told(self.fingerprint, super().to_json)
+
+
+_TOLD: dict[str, dict[str, Any]] = {}
+
+
+def _told(fingerprint: str, tell: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    if fingerprint not in _TOLD:
+        _TOLD[fingerprint] = tell()
+    return _TOLD[fingerprint]
+
+
+class SimulatedRegistry(Registry):
+    """The agents of a simulated process, with manifests that cost nothing."""
+
+    @cached_property
+    def agents(self) -> tuple[Registered, ...]:
+        return tuple(
+            replace(entry, manifest=OnceToldManifest(**{each.name: getattr(entry.manifest, each.name) for each in fields(entry.manifest)}))
+            for entry in super().agents
+        )
 
 
 @cache
-def strange_registry() -> Registry:
-    """The agents of a process that lacks the others' code: it can only take care of their runs."""
-    return Registry([Agent(name="strange", model=SimulatedModel())])
+def registry(*versions: str) -> Registry:
+    """The agents of a simulated process, made once: they have no state. Whoever lacks a version only takes care of its runs."""
+    model, limits = SimulatedModel(), Limits(max_parallel_tools=2)
+    return SimulatedRegistry(
+        [
+            Agent(name=AGENT, version=version, model=model, instructions="Go on.", tools=tools(version), limits=limits)
+            for version in versions
+        ]
+        or [Agent(name="strange", model=model)]
+    )
+
+
+@cache
+def bindings() -> tuple[str, ...]:
+    """The bindings of the agent's versions."""
+    return tuple(entry.binding for entry in registry(*VERSIONS).agents)
 
 
 @cache
 def deployment(registry: Registry) -> Mapping[str, Deployed]:
     """They, ready to run, with every tool watched."""
     found = deployed(registry, Models(), max_result_bytes=1_048_576)
-    return {binding: replace(each, tools={name: WatchedTool(body) for name, body in each.tools.items()}) for binding, each in found.items()}
+    return {binding: replace(each, tools=_watched(each)) for binding, each in found.items()}
+
+
+def _watched(agent: Deployed) -> Mapping[str, WatchedTool]:
+    approvals = {tool.name: tool.approval for tool in agent.agent.tools}
+    return {name: WatchedTool(body, approvals[name]) for name, body in agent.tools.items()}

@@ -16,8 +16,10 @@ from runward.engine.commands import NewRun, Repeatable
 from runward.engine.queries import RunView
 from runward.engine.service import Service
 from runward.engine.tail import RunGone
-from tests.simulation.agents import AGENT
+from tests.simulation.agents import AGENT, VERSIONS
 from tests.simulation.loop import first, sleep
+from tests.simulation.operators import Operator
+from tests.simulation.people import People
 from tests.simulation.processes import Process
 
 if TYPE_CHECKING:
@@ -40,15 +42,16 @@ class Caller:
     """One caller and its one run."""
 
     def __init__(self, world: World, run_id: str, chance: Random) -> None:
-        self._world = world
+        self.world = world
         self._chance = chance
         self.run_id = run_id
         self.uid: str | None = None
         self.gone = False
         self._revision = 0
+        self._people = People(self)
 
     async def live(self) -> None:
-        """Creates a run, follows it, perhaps cancels it, and perhaps deletes it in the end."""
+        """Creates a run, follows it, answers it, perhaps cancels or parks it, and perhaps deletes it in the end."""
         chance = self._chance
         await sleep(chance.choice((0, 0.05, 0.5, 2.0)))
         await self._create()
@@ -59,8 +62,8 @@ class Caller:
             others.append(asyncio.ensure_future(self._cancel()))
         if chance.random() < 0.3:
             others.append(asyncio.ensure_future(self._create()))
-        if chance.random() < 0.2:
-            others.append(asyncio.ensure_future(self._drain()))
+        if chance.random() < 0.4:
+            others.append(asyncio.ensure_future(Operator(self).live()))
         view = await self._end()
         for other in others:
             await other
@@ -84,7 +87,7 @@ class Caller:
 
     async def _reached(self) -> Process:
         """Some process that answers callers, as a load balancer finds one."""
-        while not (reachable := [process for process in self._world.processes if process.up]):
+        while not (reachable := [process for process in self.world.processes if process.up]):
             await sleep(0.2)
         return self._chance.choice(reachable)
 
@@ -101,18 +104,19 @@ class Caller:
     async def _create(self) -> None:
         new = asked_for(
             self.run_id,
-            limits=self._limits(self._world.chance_of(self.run_id, "limits")),
-            priority=self._world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
-            start_at=self._world.database.now() + 700 if self._world.chance_of(self.run_id, "start").random() < 0.1 else None,
+            agent_version=self.world.chance_of(self.run_id, "version").choice(VERSIONS),
+            limits=self._limits(self.world.chance_of(self.run_id, "limits")),
+            priority=self.world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
+            start_at=self.world.database.now() + 700 if self.world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
         key = Repeatable(key=self.run_id, fingerprint="the same")
         try:
             created = await self.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
         except (Conflict, NotFound) as refused:
-            self._check(self.gone or self.uid is not None, "R42 one key makes one run", f"{refused.code}: {refused.detail}")
+            self.check(self.gone or self.uid is not None, "R42 one key makes one run", f"{refused.code}: {refused.detail}")
             return
-        self._check(created.row.uid in self._world.watch.stories, "I-23 what is accepted is durable", created.row.uid)
-        self._check(self.uid in (None, created.row.uid), "I-50 the same key is the same run", f"{self.uid} and {created.row.uid}")
+        self.check(created.row.uid in self.world.watch.stories, "I-23 what is accepted is durable", created.row.uid)
+        self.check(self.uid in (None, created.row.uid), "I-50 the same key is the same run", f"{self.uid} and {created.row.uid}")
         self.uid = created.row.uid
 
     def _limits(self, chance: Random) -> TighterLimits:
@@ -125,19 +129,11 @@ class Caller:
         try:
             answer = await self.ask_again(lambda service: service.commands.cancel_run(LOCAL, self.run_id, "enough"))
         except NotFound:
-            self._check(self.gone, "I-22 a run does not vanish", "cancelled")
+            self.check(self.gone, "I-22 a run does not vanish", "cancelled")
             return
         if answer.accepted and self.uid is not None:
-            self._world.watch.cancelled.add(self.uid)
-        self._check(answer.accepted or answer.row.status.ended, "R37 only what has ended is not cancelled", str(answer.row.status))
-
-    async def _drain(self) -> None:
-        """Asks whoever drives the run to give it back, some times."""
-        uid = self.uid
-        assert uid is not None
-        for _ in range(self._chance.choice((1, 3))):
-            await sleep(self._chance.choice((0.05, 0.3, 1.0)))
-            await self.ask_again(lambda service: service.services.store.ask_drain(uid))
+            self.world.watch.cancelled.add(self.uid)
+        self.check(answer.accepted or answer.row.status.ended, "R37 only what has ended is not cancelled", str(answer.row.status))
 
     async def _end(self) -> RunView | None:
         """Reads the run until it is over: its revision only grows."""
@@ -145,13 +141,14 @@ class Caller:
             try:
                 view = await self.ask_again(lambda service: service.queries.run(LOCAL, self.run_id))
             except NotFound:
-                self._check(self.gone, "I-22 a run does not vanish", "read")
+                self.check(self.gone, "I-22 a run does not vanish", "read")
                 return None
-            self._check(view.revision >= self._revision, "I-11 revisions only grow", f"{self._revision} and then {view.revision}")
+            self.check(view.revision >= self._revision, "I-11 revisions only grow", f"{self._revision} and then {view.revision}")
             self._revision = view.revision
-            if view.status.ended:
+            await self._people.look(view)
+            if view.status.ended and not await self._people.tries_again(view):
                 return view
-            if not self._world.troubled and self._world.settled:
+            if not self.world.troubled and not self.world.diligent and self.world.settled:
                 return view
             await sleep(self._chance.choice((0.2, 0.5)))
 
@@ -171,7 +168,7 @@ class Caller:
         assert uid is not None
         while True:
             process = await self._reached()
-            reader = Reader(self._world, process, uid, cursor)
+            reader = Reader(self.world, process, uid, cursor)
             asked = process.begin(reader.read())
             waiting = asyncio.ensure_future(sleep(self._chance.choice((0.5, 3.0, 20.0))))
             await first(asked, waiting, asyncio.shield(process.gone))
@@ -179,20 +176,20 @@ class Caller:
             if not asked.done():
                 asked.cancel()
             cursor = reader.cursor
-            if reader.over or uid not in self._world.database.actors:
+            if reader.over or uid not in self.world.database.actors:
                 return
-            if not self._world.troubled and self._world.settled and cursor == self._world.database.actors[uid].envelope.last_seq:
+            if not self.world.troubled and self.world.settled and cursor == self.world.database.actors[uid].envelope.last_seq:
                 return
 
-    def _check(self, kept: bool, promise: str, what: str) -> None:
-        self._world.watch.check(kept, promise, f"{self.run_id}: {what}")
+    def check(self, kept: bool, promise: str, what: str) -> None:
+        self.world.watch.check(kept, promise, f"{self.run_id}: {what}")
 
 
 class Reader:
     """One subscription of one caller in one process."""
 
     def __init__(self, world: World, process: Process, uid: str, cursor: int) -> None:
-        self._world = world
+        self.world = world
         self._process = process
         self._uid = uid
         self.cursor = cursor
@@ -207,7 +204,7 @@ class Reader:
                     if self.over:
                         return
         except RunGone:
-            self._world.watch.check(self._uid not in self._world.database.actors, "R44a a stream ends with its run", self._uid)
+            self.world.watch.check(self._uid not in self.world.database.actors, "R44a a stream ends with its run", self._uid)
             self.over = True
         except Unavailable:
             return
@@ -215,18 +212,18 @@ class Reader:
     def _heard(self, frames: object) -> None:
         """I-42, R4: exactly the next frames, the very bytes that are durable already."""
         assert isinstance(frames, (list, tuple))
-        rows = self._world.database.actors.get(self._uid)
+        rows = self.world.database.actors.get(self._uid)
         if rows is None:
             return
         durable = rows.frames[self.cursor : self.cursor + len(frames)]
-        self._world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
+        self.world.watch.check(list(frames) == durable, "R44a a stream is the journal", f"{self._uid} after {self.cursor}: {frames}")
         self._check_delay()
         self.cursor += len(frames)
         self.over = b'"final":true' in frames[-1].data
 
     def _check_delay(self) -> None:
         """R44a: when nothing goes wrong, what is durable is heard of at once."""
-        world = self._world
+        world = self.world
         late = world.loop.time() - max(world.watch.said_at[self._uid][self.cursor], self._began)
         what = f"frame {self.cursor + 1} of {self._uid} in {self._process.name}, {late:.1f} s late"
         world.watch.check(not world.calm or late <= PROMPT, "R44a a stream does not fall asleep", what)

@@ -9,7 +9,7 @@ from random import Random
 
 from runward.engine.callers import LOCAL
 from runward.engine.commands import Repeatable
-from tests.simulation.agents import Manners, Turn
+from tests.simulation.agents import VERSIONS, Manners, Turn
 from tests.simulation.callers import Caller, asked_for
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
@@ -104,7 +104,7 @@ class Struck:
 def tell(story: Story, at: Mapping[int, Kind]) -> Told:
     """Lives through a story in which these writes have these fates."""
     world = World(f"{story.name} {sorted((number, kind.name) for number, kind in at.items())}", manners=story)
-    struck = Struck(world, at, lambda: world.begin(world.start("next")))
+    struck = Struck(world, at, lambda: world.begin(world.start("next", *VERSIONS)))
     world.fates = struck.fate
     outcome = world.live(_tell(world, story))
     rows = world.database.actors[world.database.public_ids["default", RUN]]
@@ -112,7 +112,7 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
 
 
 async def _tell(world: World, story: Story) -> None:
-    await world.start("first")
+    await world.start("first", *VERSIONS)
     caller = Caller(world, RUN, Random(0))
     new = asked_for(RUN)
     key = Repeatable(key=RUN, fingerprint="the same")

@@ -56,7 +56,7 @@ class Process(Faults):
         self.world = world
         self.name = name
         self.started = False
-        self.strange = False
+        self.versions: tuple[str, ...] = ()
         self.runs = True
         self.killed = False
         self.buried = False

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from random import Random
 
+from tests.simulation.agents import VERSIONS
 from tests.simulation.callers import Caller
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
@@ -15,10 +16,13 @@ from tests.simulation.world import Outcome, World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """How bad it gets. Probabilities are per operation; counts are per world."""
+    """How bad it gets. Probabilities are per operation; counts are per world. A stranger has no agent of the runs, an
+    older process only their first version. People who are diligent answer everything in the end."""
 
     processes: int
     strangers: bool
+    older: bool
+    diligent: bool
     runs: int
     seconds: float
     slow: float
@@ -30,7 +34,6 @@ class Weather:
     freezes: int
     stops: int
     cuts: int
-
     calm: bool
     """Whether nothing of it goes wrong: operations and hints take their time, and that is all."""
 
@@ -41,6 +44,8 @@ class Weather:
         return cls(
             processes=chance.choice((1, 2, 2, 3)),
             strangers=chance.random() < 0.3,
+            older=chance.random() < 0.2,
+            diligent=chance.random() < 0.8,
             runs=chance.choice((1, 2, 3, 4)),
             seconds=chance.choice((2.0, 5.0, 8.0)),
             slow=0.0 if mild else chance.choice((0.0, 0.1, 0.4)),
@@ -129,7 +134,7 @@ class Nemesis:
                 self._world.loop.call_later(chance.choice((0.3, TTL, TTL * 1.5)), process.reconnect, context=self._world.outside_context())
 
     def _starts_anew(self) -> None:
-        self._world.begin(self._world.start(f"p{len(self._world.processes) + 1}"))
+        self._world.begin(self._world.start(f"p{len(self._world.processes) + 1}", *VERSIONS))
 
     def _delay(self) -> float:
         drawn = self._chance.random()
@@ -152,10 +157,13 @@ async def _live(world: World) -> None:
     weather = Weather.drawn(world.chance)
     nemesis = Nemesis(world, weather)
     for number in range(weather.processes):
-        await world.start(f"p{number + 1}")
+        await world.start(f"p{number + 1}", *VERSIONS)
     if weather.strangers:
-        await world.start("stranger", strange=True)
+        await world.start("stranger")
+    if weather.older:
+        await world.start("older", VERSIONS[0])
     world.fates, world.hints_lost, world.calm = nemesis.fate, weather.hints_lost, weather.calm
+    world.diligent = weather.diligent
     callers = [Caller(world, f"run-{number}", world.chance_of("caller", number)) for number in range(weather.runs)]
     lives = [asyncio.ensure_future(caller.live()) for caller in callers]
     striking = asyncio.ensure_future(nemesis.strike())

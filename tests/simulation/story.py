@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -10,15 +10,28 @@ import orjson
 from runward.core.kernel.frames import StoredFrame
 from runward.stores.memory.database import Rows
 
+AFTER_THE_END = ("tool-state", "warning", "data-agent")
+"""What may still be said of a run that has ended: an effect was settled, or it is tried again (R10)."""
+
 
 class Story:
-    """Hears the frames of one run in order. Yields what a client could make no sense of."""
+    """Hears the frames of one run in order. Yields what a client could make no sense of.
+
+    `approvals`, `questions` and `clients` are what waits for an answer, by id, with its call; `unknown` the calls that may have happened;
+    `ignored` counts the inputs that had no use.
+    """
 
     def __init__(self) -> None:
         self.status = "queued"
         self.text: dict[int, str] = {}
         self.outputs: dict[str, Any] = {}
         self.calls: list[str] = []
+        self.approvals: dict[str, str] = {}
+        self.questions: dict[str, str] = {}
+        self.clients: dict[str, str] = {}
+        self.unknown: dict[str, int] = {}
+        self.ignored = 0
+        self._seen: set[str] = set()
         self._attempt: dict[int, int] = {}
         self._open: int | None = None
         self._finished = False
@@ -28,14 +41,14 @@ class Story:
         said = orjson.loads(frame.data)
         if said["seq"] != frame.seq:
             yield f"frame {frame.seq} calls itself {said['seq']}"
-        if self._final:
+        if self._final and said["type"] not in AFTER_THE_END:
             yield f"{said['type']} after the end"
         hear = getattr(self, "_" + said["type"].replace("-", "_"), None)
         if hear is not None:
             yield from hear(said)
 
-    def differs(self, rows: Rows) -> Iterator[str]:
-        """What of the stored messages is not what the frames said."""
+    def differs(self, rows: Rows, pending: Mapping[str, Any]) -> Iterator[str]:
+        """What of the stored messages, and of what waits, is not what the frames said."""
         texts: dict[int, str] = {}
         outputs: dict[str, Any] = {}
         for message in rows.messages.values():
@@ -51,6 +64,22 @@ class Story:
             yield f"outputs {self.outputs} where {outputs} are stored"
         if unsaid := [call for call in outputs if call in self.calls and call not in self.outputs]:
             yield f"no output was said of {unsaid}"
+        yield from self._waits(pending)
+
+    def _waits(self, pending: Mapping[str, Any]) -> Iterator[str]:
+        folded = {
+            "approvals": sorted(self.approvals),
+            "questions": sorted(self.questions),
+            "client_calls": sorted(self.clients),
+            "unknown_effects": sorted(self.unknown.items()),
+        }
+        shown = {
+            "approvals": sorted(item["approval_id"] for item in pending["approvals"]),
+            "questions": sorted(item["question_id"] for item in pending["questions"]),
+            "client_calls": sorted(item["tool_call_id"] for item in pending["client_calls"]),
+            "unknown_effects": sorted((item["tool_call_id"], item["attempt"]) for item in pending["unknown_effects"]),
+        }
+        yield from (f"{name}: {folded[name]} where {shown[name]} wait" for name in folded if folded[name] != shown[name])
 
     # -- frames --------------------------------------------------------------------------------------------------------------
 
@@ -85,10 +114,52 @@ class Story:
         self.calls.append(said["tool_call_id"])
         yield from ()
 
+    def _tool_state(self, said: dict[str, Any]) -> Iterator[str]:
+        call = said["tool_call_id"]
+        if call in self.outputs and self.unknown.get(call) != said["attempt"]:
+            yield f"{call} is {said['state']} though it has its output"
+        if said["state"] == "unknown":
+            self.unknown[call] = said["attempt"]
+        else:
+            self.unknown.pop(call, None)
+
     def _tool_output(self, said: dict[str, Any]) -> Iterator[str]:
-        if said["tool_call_id"] in self.outputs:
-            yield f"two outputs of {said['tool_call_id']}"
-        self.outputs[said["tool_call_id"]] = said["output"]
+        call = said["tool_call_id"]
+        if call in self.outputs:
+            yield f"two outputs of {call}"
+        self.outputs[call] = said["output"]
+        for waiting in (self.approvals, self.questions, self.clients):
+            for each in [each for each, of in waiting.items() if of == call]:
+                del waiting[each]
+
+    def _tool_approval_request(self, said: dict[str, Any]) -> Iterator[str]:
+        yield from self._asked(self.approvals, said["approval_id"], said["tool_call_id"])
+
+    def _tool_approval_response(self, said: dict[str, Any]) -> Iterator[str]:
+        yield from self._answered(self.approvals, said["approval_id"])
+
+    def _question(self, said: dict[str, Any]) -> Iterator[str]:
+        yield from self._asked(self.questions, said["question_id"], said["question_id"].rpartition(".")[0])
+
+    def _question_answered(self, said: dict[str, Any]) -> Iterator[str]:
+        yield from self._answered(self.questions, said["question_id"])
+
+    def _client_call(self, said: dict[str, Any]) -> Iterator[str]:
+        yield from self._asked(self.clients, said["tool_call_id"], said["tool_call_id"])
+
+    def _asked(self, waiting: dict[str, str], id: str, call: str) -> Iterator[str]:
+        if id in self._seen:
+            yield f"{id} is asked for twice"
+        self._seen.add(id)
+        waiting[id] = call
+
+    def _answered(self, waiting: dict[str, str], id: str) -> Iterator[str]:
+        if waiting.pop(id, None) is None:
+            yield f"{id} is answered, and does not wait"
+
+    def _warning(self, said: dict[str, Any]) -> Iterator[str]:
+        self.ignored += said["code"] == "input_ignored"
+        yield from ()
 
     def _finish(self, said: dict[str, Any]) -> Iterator[str]:
         if self._finished:
@@ -96,6 +167,13 @@ class Story:
         self._finished, self.status = True, said["status"]
 
     def _data_agent(self, said: dict[str, Any]) -> Iterator[str]:
-        self.status, self._final = said["data"]["status"], "final" in said["data"]
-        if self._final and not self._finished:
+        status, final = said["data"]["status"], "final" in said["data"]
+        if self._final and not final:
+            if self.status != "failed":
+                yield f"{status} after {self.status}"
+            self._finished = False
+        elif self._final and status != self.status:
+            yield f"{status} after the end"
+        self.status, self._final = status, final
+        if final and not self._finished:
             yield "a final state without an end"

@@ -11,7 +11,7 @@ import pytest
 from runward.core.runs import codec
 from runward.engine.callers import LOCAL
 from runward.engine.service import Service
-from tests.simulation.agents import Manners, Turn
+from tests.simulation.agents import VERSIONS, Manners, Turn
 from tests.simulation.callers import Caller, asked_for
 from tests.simulation.golden import TEXT, asks
 from tests.simulation.loop import sleep
@@ -42,7 +42,7 @@ def test_R40_a_poisonous_run_ends_and_takes_nobody_along(seed: int) -> None:
 
 async def _live(world: World) -> None:
     for number in range(2):
-        await world.start(f"p{number}")
+        await world.start(f"p{number}", *VERSIONS)
     names = [f"run-{number}" for number in range(HEALTHY)]
     names.insert(world.chance.randrange(HEALTHY), "poison")
     for name in names:
@@ -67,5 +67,5 @@ async def _restart(world: World) -> None:
     while True:
         await sleep(0.2)
         if sum(process.runs for process in world.processes) < 2:
-            await world.start(f"p{len(world.processes)}")
+            await world.start(f"p{len(world.processes)}", *VERSIONS)
         await asyncio.sleep(0)

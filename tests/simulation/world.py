@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from runward.core.kernel.actor import Status
+from runward.core.kernel.actor import Envelope, Status
 from runward.engine.services import WorkerSettings
 from runward.ports.bus import Hint
-from tests.simulation.agents import Manners, Models, deployment, registry, strange_registry
+from tests.simulation.agents import VERSIONS, Manners, Models, deployment, registry
 from tests.simulation.database import AT_ONCE, Fate, SimulatedDatabase
+from tests.simulation.ledger import Ledger
 from tests.simulation.loop import SimulatedLoop, Stuck, sleep
 from tests.simulation.processes import SETTINGS, Process
-from tests.simulation.watch import Ledger, Watch
+from tests.simulation.watch import Watch
 
 BOUND = 120.0
 """How long after the faults stop every run has to have ended, or to wait for somebody, in virtual seconds (I-22)."""
+
+SOON_MS = 15_000
+"""What waits for a time beyond this waits for a probe to be asked again: nobody waits for that here."""
 
 Fates = Callable[[Process, str], Fate]
 
@@ -72,6 +76,8 @@ class World:
         self.troubled = True
         self.calm = False
         """Whether nothing goes wrong from the beginning."""
+        self.diligent = False
+        """Whether people answer everything once nothing goes wrong any more: then every run ends."""
         self.fates: Fates = always_well
         self.hints_lost = 0.0
         self.operations = 0
@@ -103,11 +109,11 @@ class World:
 
     # -- processes -----------------------------------------------------------------------------------------------------------
 
-    async def start(self, name: str, *, strange: bool = False) -> Process:
-        """A new process, up and running; a strange one lacks the runs' agent. Nothing goes wrong while it starts."""
-        agents = strange_registry() if strange else registry()
+    async def start(self, name: str, *versions: str) -> Process:
+        """A new process, up and running, with these versions of the runs' agent, or with another agent. Nothing goes wrong meanwhile."""
+        agents = registry(*versions)
         process = Process(self, name, registry=agents, deployed=deployment(agents), models=Models(), settings=self._settings)
-        process.strange = strange
+        process.versions = versions
         await process.begin(process.service.start())
         process.started = True
         self.processes.append(process)
@@ -137,17 +143,21 @@ class World:
         for process in self.processes:
             process.cut = False
             process.thaw()
-        if not any(process.up and not process.strange for process in self.processes):
-            await self.start("healer")
+        if not any(process.up and process.versions == VERSIONS for process in self.processes):
+            await self.start("healer", *VERSIONS)
 
     @property
     def settled(self) -> bool:
         """Whether every run has ended, or waits for somebody."""
-        return all(
-            rows.envelope.lease_owner is None
-            and (rows.envelope.status.ended or (rows.envelope.status is Status.SUSPENDED and rows.envelope.ready_at is None))
-            for rows in self.database.actors.values()
-        )
+        return all(self._at_rest(rows.envelope) for rows in self.database.actors.values())
+
+    def _at_rest(self, row: Envelope) -> bool:
+        if row.lease_owner is not None or row.mail_received > row.mail_applied:
+            return False
+        if row.status.ended:
+            return True
+        soon = self.database.now() + SOON_MS
+        return not self.diligent and row.status is Status.SUSPENDED and (row.ready_at is None or row.ready_at > soon)
 
     async def settle(self, others_done: Callable[[], bool] = lambda: True) -> None:
         """Waits until every run is settled, within the bound."""

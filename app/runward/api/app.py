@@ -37,7 +37,7 @@ def create_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.state.streams = Streams(services.clock, door.closing, door.max_streams)
-    app.state.authenticator = Authenticator(services, may_be_open=door.may_be_open)
+    app.state.authenticator = Authenticator(services, door.tokens, may_be_open=door.may_be_open)
     app.state.document = openapi.text
     for route in ROUTES:
         app.router.routes.append(openapi.described(route))

@@ -1,4 +1,4 @@
-"""Who is calling: the bearer check."""
+"""Who is calling: keys and access tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from runward.core.kernel.actor import Scope
 from runward.engine import keys
 from runward.engine.callers import LOCAL, Caller, Permission
 from runward.engine.services import Services
+from runward.engine.tokens import Tokens, is_token
 from runward.ports.bus import Hint, Topic
 from runward.ports.directory import ApiKey
 
@@ -34,8 +35,9 @@ class Authenticator:
     What is remembered are keys that exist, never what somebody tried.
     """
 
-    def __init__(self, services: Services, *, may_be_open: bool) -> None:
+    def __init__(self, services: Services, tokens: Tokens, *, may_be_open: bool) -> None:
         self._services = services
+        self._tokens = tokens
         self._may_be_open = may_be_open
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._required: bool | None = None
@@ -43,17 +45,24 @@ class Authenticator:
         self._changes = 0
         services.bus.subscribe(self._heard)
 
-    async def caller(self, authorization: Sequence[bytes]) -> Caller:
-        """Who sent these `Authorization` headers; everybody is `LOCAL` until a first key was made, where that may be.
+    async def caller(self, authorization: Sequence[bytes], tokens: Sequence[str] = ()) -> Caller:
+        """Who sent these `Authorization` headers, or these access tokens in the address: one of all, and a key never in an address.
 
-        Raises Unauthenticated.
+        Without an access token everybody is `LOCAL` until a first key was made, where that may be. Raises Unauthenticated.
         """
+        found = _BEARER.match(authorization[0]) if len(authorization) == 1 else None
+        bearer = None if found is None else found[1].decode("ascii")
+        if tokens:
+            if authorization or len(tokens) > 1:
+                raise _unauthenticated()
+            return self._tokens.caller(tokens[0])
+        if bearer is not None and is_token(bearer):
+            return self._tokens.caller(bearer)
         if self._may_be_open and not await self._keys_are_required():
             return LOCAL
-        found = _BEARER.match(authorization[0]) if len(authorization) == 1 else None
-        if found is None:
+        if bearer is None:
             raise _unauthenticated()
-        key = await self._key(found[1].decode("ascii"))
+        key = await self._key(bearer)
         now = self._services.time.now()
         if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
             raise _unauthenticated()

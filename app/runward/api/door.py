@@ -11,8 +11,11 @@ from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
 from runward.engine.operations import Operations
+from runward.engine.oversight import Oversight
 from runward.engine.queries import Queries
+from runward.engine.rebinding import Rebinding
 from runward.engine.services import Services
+from runward.engine.tokens import Tokens
 from runward.engine.why import Whys
 
 MAX_BODY_BYTES = 1_048_576
@@ -32,9 +35,12 @@ class Door:
     commands: Commands
     operations: Operations
     whys: Whys
+    oversight: Oversight
+    rebinding: Rebinding
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals
+    tokens: Tokens
     catalog: Catalog
     services: Services
     ready: Callable[[], Awaitable[bool]]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from runward.api.permissions import spelled
 from runward.api.problems import MEDIA_TYPE
-from runward.api.query_strings import Query
+from runward.api.query_strings import TOKEN, Query
 from runward.api.routes import ROUTES
 from runward.api.routing import Answer, DoorRoute, Route
 from runward.api.schemas.views import ProblemView, RunEvent
@@ -73,7 +73,9 @@ def document() -> dict[str, Any]:
         schemas |= _schemas(model)
     components["schemas"] = dict(sorted(schemas.items()))
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "An API key, made with `runward keys create`."}
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, made with `runward keys create`."},
+        "token": {"type": "http", "scheme": "bearer", "description": "An access token of this run or request for approval."},
+        "token_in_address": {"type": "apiKey", "in": "query", "name": TOKEN, "description": "The same, for who cannot set headers."},
     }
     return made
 
@@ -97,11 +99,20 @@ def described(route: Route) -> DoorRoute:
         "responses": {**{status: _answer(answer) for status, answer in route.answers.items()}, "default": _PROBLEM},
         "openapi_extra": {
             "parameters": [*map(_header, route.headers), *([_TENANT] if route.permission and not route.reads_query else [])],
-            "security": [] if route.permission is None else [{}, {"key": []}],
+            "security": _security(route),
             "x-permission": spelled(route.permission),
         },
     }
     return DoorRoute(route.path, route.endpoint, route=route, **options)
+
+
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    if route.permission is None:
+        return []
+    names = ["key"]
+    if route.opened_by is not None:
+        names += ["token", "token_in_address"] if route.method == "GET" else ["token"]
+    return [{}, *({name: list[str]()} for name in names)]
 
 
 def _answer(answer: Answer) -> dict[str, Any]:

@@ -30,6 +30,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "not_transient": (409, "Trying again would not help"),
     "binding_mismatch": (409, "The run is bound to other code"),
     "parent_was_told": (409, "The parent run knows the outcome already"),
+    "secret_key_missing": (409, "The service has no secret key"),
     "approval_expired": (410, "The request for approval has expired"),
     "run_deleted": (410, "The run was deleted"),
     "body_too_large": (413, "The body is too large"),

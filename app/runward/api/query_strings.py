@@ -15,10 +15,13 @@ from runward.api.schemas.values import Label
 from runward.api.validation import invalid, refused
 from runward.core.errors import Invalid, Problem
 from runward.core.text import is_clean
+from runward.engine.tokens import MAX_LENGTH
 
 MAX_PARAMETERS = 100
 MAX_PARAMETER = 1_024
 """The most parameters a query may have, and the most characters one of them."""
+TOKEN = "token"
+"""The parameter that an access token comes in."""
 
 _ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
@@ -42,11 +45,21 @@ class Query(BaseModel):
         return self._named
 
 
-def read_query(model: type[Q], raw: bytes) -> Q:
-    """The parameters of a query string. Raises Invalid."""
+def tokens_in(raw: bytes) -> list[str]:
+    """The access tokens in a query string; none in one that cannot be read, which is told once it is known who asks."""
+    try:
+        return [value for name, value in _pairs(raw) if name == TOKEN]
+    except Invalid:
+        return []
+
+
+def read_query(model: type[Q], raw: bytes, *, may_have_token: bool = False) -> Q:
+    """The parameters of a query string. Raises Invalid. An access token is no parameter of its model: it was read before."""
     given: dict[str, Any] = {}
     named: dict[str, str] = {}
     for name, value in _pairs(raw):
+        if may_have_token and name == TOKEN:
+            continue
         field = model.model_fields.get(name)
         if field is not None and get_origin(field.annotation) is tuple:
             given[name] = (*given.get(name, ()), value)
@@ -74,7 +87,7 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
     except ValueError:
         raise Invalid("The query string cannot be read: it has to be `name=value` pairs, escaped UTF-8, and not too many.") from None
     for name, value in pairs:
-        if len(name) > MAX_PARAMETER or len(value) > MAX_PARAMETER or not is_clean(name + value):
+        if len(name) > MAX_PARAMETER or len(value) > (MAX_LENGTH if name == TOKEN else MAX_PARAMETER) or not is_clean(name + value):
             raise Invalid(f"A parameter is longer than {MAX_PARAMETER} characters, or has a NUL in it.")
     return pairs
 

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from runward.api.asking import Asked
 from runward.api.auth import narrowed
 from runward.api.bodies import read_json
-from runward.api.permissions import PERMISSIONS, Needs
-from runward.api.query_strings import Query, read_query
+from runward.api.permissions import OPENED_BY_TOKENS, PERMISSIONS, Needs
+from runward.api.query_strings import Query, read_query, tokens_in
 from runward.api.validation import invalid
-from runward.core.errors import NotFound, Unavailable
+from runward.core.errors import NotFound, NotPermitted, Unavailable
 from runward.core.ids import is_id
-from runward.engine.callers import Permission
+from runward.engine.callers import Allow, Permission
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -51,6 +51,7 @@ class Route:
     tag: str = "runs"
     turned_away: Callable[[Asked], Response] | None = None
     permission: Needs = field(init=False)
+    opened_by: Allow | None = field(init=False)
 
     @property
     def reads_query(self) -> bool:
@@ -59,6 +60,7 @@ class Route:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "permission", PERMISSIONS[f"{self.method} {self.path}"])
+        object.__setattr__(self, "opened_by", OPENED_BY_TOKENS.get(f"{self.method} {self.path}"))
 
 
 class DoorRoute(APIRoute):
@@ -91,13 +93,16 @@ class DoorRoute(APIRoute):
 
     async def _enter(self, asked: Asked, permissions: Sequence[Permission]) -> Response:
         given = [value for name, value in asked.scope["headers"] if name == b"authorization"]
-        caller = await asked.authenticator.caller(given)
+        raw = asked.scope["query_string"]
+        reads = self._route.method == "GET"  # in an address a token gets into histories and previews: it can do nothing there but read
+        caller = await asked.authenticator.caller(given, tokens_in(raw) if raw and reads else ())
+        if caller.grant is not None and self._route.opened_by not in caller.grant.allows:
+            raise NotPermitted("This access token does not open this.")
         caller.require(*permissions)
         asked.caller = replace(caller, address=None if asked.client is None else asked.client.host)
         arguments = self._path(asked)
-        raw = asked.scope["query_string"]
         if raw:
-            query = read_query(self._query or Query, raw)
+            query = read_query(self._query or Query, raw, may_have_token=reads)
             asked.caller = narrowed(asked.caller, query.tenant)
             if self._query is not None:
                 arguments["query"] = query

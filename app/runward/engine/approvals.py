@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from runward.core.errors import Conflict, NotFound
+from runward.core.errors import Conflict, Invalid, NotFound, Problem, Unauthenticated
 from runward.core.ids import canonical_json
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
@@ -15,6 +15,8 @@ from runward.engine.letters import VerdictIn
 from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
 from runward.engine.services import Services
 from runward.ports.reads import ApprovalQuery, Order, StoredApproval
+
+_DECIDED = ("approved", "denied")
 
 
 class Approvals:
@@ -40,33 +42,39 @@ class Approvals:
     async def read(self, caller: Caller, approval_id: str) -> dict[str, Any]:
         """One request, with its decision once there is one. Raises NotFound."""
         caller.require(Permission.APPROVALS_DECIDE)
-        return shown_approval(await self._stored(caller, approval_id))
+        stored = await self._stored(caller, approval_id)
+        if caller.grant is not None and stored.status in _DECIDED:
+            raise _token_is_spent()
+        return shown_approval(stored)
 
     async def decide(self, caller: Caller, verdict: VerdictIn) -> dict[str, Any]:
         """Records a verdict and shows the request decided; the same verdict again changes nothing.
 
         Raises NotFound; Invalid for arguments that may not be edited so; Conflict: `already_answered` with what stands, `approval_expired`,
-        `run_ended`.
+        `run_ended`. An access token decides once: later it is as good as none, but for repeating the very same verdict.
         """
-        caller.require(Permission.APPROVALS_DECIDE)
+        verdict = _spoken_for(caller, verdict)
+        self._deliveries.require(caller, Input(approvals=(verdict,)))
         stored = await self._stored(caller, verdict.approval_id)
         if stored.status != "pending":
-            return _standing(stored, verdict)
+            return _standing(stored, verdict, caller)
         if stored.expires_at is not None and stored.expires_at <= self._services.time.now():
             raise _expired()
         try:
             row = await self._services.reads.get(stored.uid)
             await self._deliveries.deliver_to(caller, row, Input(approvals=(verdict,)))
+        except Invalid as error:
+            raise _at_its_own_address(error) from None
         except Conflict:
             stored = await self._stored(caller, verdict.approval_id)
             if stored.status == "pending":
                 raise
-            return _standing(stored, verdict)
+            return _standing(stored, verdict, caller)
         return shown_approval(await self._stored(caller, verdict.approval_id))
 
     async def _stored(self, caller: Caller, approval_id: str) -> StoredApproval:
         stored = await self._services.reads.approval(caller.reads, approval_id)
-        if stored is None:
+        if stored is None or not caller.reaches(stored.id):
             raise NotFound("There is no such request for approval.")
         return stored
 
@@ -102,17 +110,38 @@ def shown_approval(stored: StoredApproval) -> dict[str, Any]:
     }
 
 
-def _standing(stored: StoredApproval, verdict: VerdictIn) -> dict[str, Any]:
+def _spoken_for(caller: Caller, verdict: VerdictIn) -> VerdictIn:
+    """The verdict in the name of whom the caller's token is for."""
+    name = caller.grant.decides_as if caller.grant else None
+    if name is None or verdict.decided_by in (None, name):
+        return replace(verdict, decided_by=name or verdict.decided_by)
+    detail = "This access token says who decides with it."
+    raise Invalid(detail, problems=[Problem(pointer="/decided_by", code="invalid_value", detail=detail)])
+
+
+def _at_its_own_address(error: Invalid) -> Invalid:
+    """What is wrong with a verdict that was sent alone."""
+    problems = [replace(problem, pointer=problem.pointer.removeprefix("/approvals/0")) for problem in error.problems]
+    return Invalid(error.detail, code=error.code, problems=problems)
+
+
+def _standing(stored: StoredApproval, verdict: VerdictIn, caller: Caller) -> dict[str, Any]:
     """What is answered to a verdict on a request that is closed."""
     if stored.status == "expired":
         raise _expired()
     if stored.status == "cancelled":
         raise Conflict("The run has ended: it takes no more input.", code="run_ended")
+    if caller.grant is not None and json.loads(stored.decision or "{}").get("token") != caller.grant.id:
+        raise _token_is_spent()
     shown = shown_approval(stored)
     same = stored.status == ("approved" if verdict.approved else "denied")
     if same and canonical_json(shown["edited_arguments"]) == canonical_json(verdict.edited_arguments):
         return shown
     raise Conflict("Another verdict was recorded first, and stands.", code="already_answered", recorded=shown)
+
+
+def _token_is_spent() -> Unauthenticated:
+    return Unauthenticated("This access token is not valid any more: the request has been decided.")
 
 
 def _expired() -> Conflict:

@@ -40,7 +40,12 @@ class Listed:
 
     def output_schema(self, tool_name: str) -> Mapping[str, Any] | None:
         """What a result of this tool has to fit; None where anything does."""
-        return next((tool["output_schema"] for tool in self.manifest["tools"] if tool["name"] == tool_name), None)
+        tool = self.tool(tool_name)
+        return None if tool is None else tool["output_schema"]
+
+    def tool(self, tool_name: str) -> Mapping[str, Any] | None:
+        """What the manifest says of a tool."""
+        return next((tool for tool in self.manifest["tools"] if tool["name"] == tool_name), None)
 
 
 class Catalog:

@@ -42,6 +42,7 @@ from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog, Listed
 from runward.engine.contexts import brought_text
 from runward.engine.encoding import message_row, stored_frame
+from runward.engine.found import run_of
 from runward.engine.sealing import Seal
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
@@ -130,7 +131,7 @@ class Commands:
     async def cancel_run(self, caller: Caller, run_id: str, reason: str | None) -> CancelAnswer:
         """Accepts a cancel: it outranks whatever its holder is about to do, and survives it (R37). Idempotent."""
         caller.require(Permission.RUNS_WRITE)
-        row = await self._found(caller, run_id)
+        row = await run_of(self._services, caller, run_id)
         match await self.send_cancel(caller, row.uid, reason):
             case Appended():
                 return CancelAnswer(row=await self._got(row.uid), accepted=True)
@@ -156,7 +157,7 @@ class Commands:
     async def delete_run(self, caller: Caller, run_id: str) -> None:
         """Deletes an ended run, whole. Its idempotency key goes on naming it (R42)."""
         caller.require(Permission.RUNS_WRITE)
-        row = await self._found(caller, run_id)
+        row = await run_of(self._services, caller, run_id)
         if not await self._services.store.delete(row.uid):
             if await self._services.reads.get(row.uid) is None:
                 raise _no_such_run()
@@ -197,6 +198,7 @@ class Commands:
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
         typed = OutputTerms(verifies=listed.verified and new.output is None) if listed.typed or new.output is not None else None
+        later = new.start_at if new.start_at is not None and new.start_at > now else None
         run, said = begin(
             uid=uid,
             agent=new.agent,
@@ -206,6 +208,7 @@ class Commands:
             messages=new.messages,
             fallbacks=listed.fallbacks,
             outputs=typed,
+            start_at=later,
             loops=bool(listed.tools or client_tools),
         )
         policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
@@ -216,7 +219,7 @@ class Commands:
             format=FORMAT,
             public_id=run_id,
             scope=scope,
-            ready_at=new.start_at if new.start_at is not None and new.start_at > now else None,
+            ready_at=later,
             care_at=care_due(run),
             priority=new.priority,
             binding=listed.fingerprint,
@@ -232,12 +235,6 @@ class Commands:
             frames=tuple(stored_frame(frame, seq=seq, run_id=run_id, at=now) for seq, frame in enumerate(said.frames, 1)),
             messages=tuple(message_row(message) for message in said.messages),
         )
-
-    async def _found(self, caller: Caller, run_id: str) -> Envelope:
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise _no_such_run()
-        return row
 
     async def _got(self, uid: str) -> Envelope:
         row = await self._services.reads.get(uid)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runward.core.errors import Conflict, Invalid, NotFound, Problem, Throttled, Unavailable
+from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Problem, Throttled, Unavailable
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, RevisionMoved
@@ -18,9 +18,10 @@ from runward.core.kernel.mail import Letter, Mail, MailKind, release_key, retry_
 from runward.core.kernel.records import ApprovalClosing
 from runward.core.runs import codec
 from runward.core.runs.inputs import with_holds
-from runward.core.runs.state import KIND, RunState
+from runward.core.runs.state import RunState
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog
+from runward.engine.found import run_of
 from runward.engine.letters import (
     Addressed,
     Addressing,
@@ -92,9 +93,10 @@ class _Post:
 
 
 class Deliveries:
-    """Takes input for runs."""
+    """Takes input for runs. `verdicts_take_tokens`: only whoever has a request's own access token decides it."""
 
-    def __init__(self, services: Services, catalog: Catalog) -> None:
+    def __init__(self, services: Services, catalog: Catalog, *, verdicts_take_tokens: bool) -> None:
+        self._verdicts_take_tokens = verdicts_take_tokens
         self._services = services
         self._catalog = catalog
 
@@ -103,13 +105,21 @@ class Deliveries:
 
         Raises NotFound; Invalid and Conflict with `problems` item by item; Throttled when the inbox is full.
         """
-        _require(caller, given)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        return await self.deliver_to(caller, row, given)
+        self.require(caller, given)
+        return await self.deliver_to(caller, await run_of(self._services, caller, run_id), given)
+
+    def require(self, caller: Caller, given: Input) -> None:
+        """Raises NotPermitted unless the caller may bring all of it, and decides with an approval's own token where that is required."""
+        if given.approvals or given.reconcile:
+            caller.require(Permission.APPROVALS_DECIDE)
+        if given.tool_results or given.answers or given.retry_failed or given.release_hold:
+            caller.require(Permission.RUNS_WRITE)
+        if given.approvals and self._verdicts_take_tokens and caller.grant is None:
+            raise NotPermitted("A key alone decides nothing here: POST /approvals/{approval_id} with the request's own access token.")
 
     async def deliver_to(self, caller: Caller, row: Envelope | None, given: Input) -> Delivered:
         """The same, to a run that the caller may see."""
-        _require(caller, given)
+        self.require(caller, given)
         _refuse_twins(given)
         if given.is_empty and row is not None and not row.status.ended:
             raise Invalid("There is nothing in it for a run that has not ended.")
@@ -198,7 +208,12 @@ class Deliveries:
 
     def _closing(self, verdict: VerdictIn, caller: Caller) -> ApprovalClosing:
         decision: dict[str, Any] = {"by": verdict.decided_by or caller.name, "key": caller.name}
-        told = {"from": caller.address, "reason": verdict.reason, "edited_arguments": verdict.edited_arguments}
+        told = {
+            "from": caller.address,
+            "token": caller.grant.id if caller.grant else None,
+            "reason": verdict.reason,
+            "edited_arguments": verdict.edited_arguments,
+        }
         decision |= {name: value for name, value in told.items() if value is not None}
         status = "approved" if verdict.approved else "denied"
         return ApprovalClosing(
@@ -255,13 +270,6 @@ def _add_release(post: _Post, row: Envelope, run: RunState, mail: Sequence[Mail]
         post.letters.append(Letter(kind=MailKind.RELEASE, key=release_key(run.holds), principal=caller.principal))
         post.items.append({"input": "release_hold", "result": "accepted"})
         post.after_end = False
-
-
-def _require(caller: Caller, given: Input) -> None:
-    if given.approvals or given.reconcile:
-        caller.require(Permission.APPROVALS_DECIDE)
-    if given.tool_results or given.answers or given.retry_failed or given.release_hold:
-        caller.require(Permission.RUNS_WRITE)
 
 
 def _refuse_twins(given: Input) -> None:

@@ -203,6 +203,8 @@ class Leg:
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
             await self._read_mail()
+        if self._claimed.recovered and (faults := self._services.faults) is not None:
+            await faults.reach("recovery")
 
     async def _round(self) -> bool:
         """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""

@@ -76,6 +76,8 @@ class ModelCall:
             await self._services.clock.sleep(self._services.time.seconds_until(self._activity.not_before))
         try:
             prepared = await self._prepare()
+            if (faults := self._services.faults) is not None:
+                await faults.reach("before_model")
             await self._hold.fresh()
             self._sent = True
             self._offered = frozenset(tool.name for tool in prepared.request.tools)
@@ -83,6 +85,8 @@ class ModelCall:
                 self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
             self._by_tool = prepared.request.output_mode == "tool"
             answer = await prepared.client.call(prepared.request, self._delta)
+            if faults is not None:
+                await faults.reach("after_model")
         except ModelCallError as error:
             self._services.telemetry.event("model_call_failed", kind=error.kind, status=error.status, step=step, attempt=attempt)
             return self._failed(error)

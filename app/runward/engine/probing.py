@@ -42,6 +42,8 @@ class ProbeCall:
             invocation = await self._prepare()
         except RunwardError as error:
             return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
+        if (faults := self._services.faults) is not None:
+            await faults.reach("before_probe")
         key = invocation.context.idempotency_key
         ask = invocation.tool.probe(key, invocation.arguments, invocation.context)
         try:
@@ -53,6 +55,8 @@ class ProbeCall:
         except Exception as error:  # noqa: BLE001 - author code: whatever it raises says nothing about the effect
             self._services.telemetry.problem("probe_failed", error, tool=invocation.tool.traits.name)
             return self._probed(ProbeStatus.FAILED, BROKE)
+        if faults is not None:
+            await faults.reach("after_probe")
         return self._answered(answer, invocation)
 
     def _answered(self, answer: ProbeAnswer, invocation: Invocation) -> Probed:

@@ -17,6 +17,7 @@ from runward.core.runs import codec, view
 from runward.core.runs.state import KIND
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
+from runward.engine.found import run_of
 from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
 from runward.engine.services import Services
 from runward.engine.tail import RunGone, Subscription, Tails
@@ -130,10 +131,7 @@ class Queries:
 
     async def _row(self, caller: Caller, run_id: str) -> Envelope:
         caller.require(Permission.RUNS_READ)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise NotFound("There is no such run.")
-        return row
+        return await run_of(self._services, caller, run_id)
 
     async def _got(self, uid: str) -> Envelope:
         row = await self._services.reads.get(uid)

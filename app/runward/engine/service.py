@@ -18,11 +18,15 @@ from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
 from runward.engine.operations import Operations
+from runward.engine.oversight import Oversight
 from runward.engine.performer import Performer
 from runward.engine.queries import Queries
+from runward.engine.rebinding import Rebinding
 from runward.engine.sealing import Seal
-from runward.engine.services import Services, WorkerSettings
+from runward.engine.services import Services, UpkeepSettings, WorkerSettings
 from runward.engine.tail import Tails
+from runward.engine.tokens import Signer, Tokens
+from runward.engine.upkeep import Upkeep
 from runward.engine.why import Whys
 from runward.engine.worker import Worker
 from runward.ports.models import ModelClients
@@ -49,10 +53,11 @@ class Workforce:
 
 class Service:
     """Commands and queries over one store, and a worker if this process has a workforce. `working` is how the workers of this service work,
-    for a process that has none.
+    for a process that has none; `upkeep` makes its worker keep house, too.
 
     `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called
-    first, to go on answering callers meanwhile.
+    first, to go on answering callers meanwhile. `signer` signs access tokens, which there are none of without; `verdicts_take_tokens`: a
+    key alone decides no approval.
     """
 
     def __init__(
@@ -65,6 +70,9 @@ class Service:
         poll_with_bus: float,
         workforce: Workforce | None,
         working: WorkerSettings | None = None,
+        signer: Signer | None = None,
+        verdicts_take_tokens: bool = False,
+        upkeep: UpkeepSettings | None = None,
     ) -> None:
         self.services = services
         self.registry = registry
@@ -74,13 +82,21 @@ class Service:
         self.operations = Operations(services, self.commands)
         self.queries = Queries(services, self.tails)
         self.whys = Whys(services, working or (workforce.settings if workforce else WorkerSettings()))
-        self.deliveries = Deliveries(services, self.catalog)
+        self.deliveries = Deliveries(services, self.catalog, verdicts_take_tokens=verdicts_take_tokens)
+        self.tokens = Tokens(services, signer)
         self.approvals = Approvals(services, self.deliveries)
+        self.oversight = Oversight(services, self.whys)
+        self.rebinding = Rebinding(services, self.catalog)
         self.worker: Worker | None = None
+        self.worker_left = asyncio.Event()
+        """Set once the worker has drained because an operator asked for it; the rest of the process goes on."""
         self.draining = asyncio.Event()
         self._seal = seal
         self._connected = False
         self._workforce = workforce
+        self._upkeep_settings = upkeep
+        self._upkeep: Upkeep | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._lifespans = AsyncExitStack()
         self._resources: dict[Lifespan, Any] = {} if workforce is None else dict(workforce.resources)
 
@@ -103,6 +119,11 @@ class Service:
             self.worker = await self._worker(self._workforce)
             await services.directory.publish_agents(published(self.registry))
             await self.worker.start()
+            self._beside.append(asyncio.ensure_future(self._drain_when_asked(self.worker)))
+            if self._upkeep_settings is not None:
+                ttl = self._workforce.settings.lease_ttl
+                self._upkeep = Upkeep(services, self._upkeep_settings, owner=self.worker.owner, lease_ttl=ttl)
+                self._beside.append(asyncio.ensure_future(self._upkeep.keep_house()))
 
     async def drain(self) -> None:
         """Claims nothing more and gives every run back (R39). Callers are still answered."""
@@ -113,12 +134,30 @@ class Service:
     async def stop(self) -> None:
         """Drains unless that was done, and lets everything go. Idempotent."""
         await self.drain()
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        await self._leave_upkeep()
         await self.tails.stop()
         await self.services.bus.stop()
         await self._lifespans.aclose()
         if self._workforce is not None:
             await self._workforce.models.close()
         await self.services.store.close()
+
+    async def _drain_when_asked(self, worker: Worker) -> None:
+        await worker.asked_to_drain.wait()
+        self.services.telemetry.event("draining", by="operator")
+        await worker.drain()
+        self.worker_left.set()
+
+    async def _leave_upkeep(self) -> None:
+        """Another process may go on with it at once; if that cannot be said, the lease runs out."""
+        if self._upkeep is not None:
+            try:
+                await self._upkeep.leave()
+            except Unavailable as error:
+                self.services.telemetry.problem("leave_failed", error)
 
     async def kill_worker(self) -> None:
         """Ends the worker as a crash would, and starts another one: what the first drove is left to its lease. For tests."""

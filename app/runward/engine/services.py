@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
@@ -27,6 +28,16 @@ class Services:
     chance: Chance
     time: StoreTime
     telemetry: Telemetry
+    faults: FaultPoints | None = None
+    """Where it breaks on purpose; None, as a rule: nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepSettings:
+    """How long things are kept, in seconds. `run_retention` None keeps ended runs for good."""
+
+    idempotency_retention: float = 604_800.0
+    run_retention: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

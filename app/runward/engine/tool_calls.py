@@ -81,6 +81,8 @@ class ToolAttempt:
         if self._activity.not_before is not None:
             await wait_for(self._services.clock, self._stopped, self._services.time.seconds_until(self._activity.not_before))
         invocation = await self._prepare()
+        if (faults := self._services.faults) is not None:
+            await faults.reach("before_effect")
         await self._hold.fresh()
         if self._stopped.is_set():
             return self._ended(How.NOT_STARTED)
@@ -94,6 +96,8 @@ class ToolAttempt:
         if how is not None:
             running.cancel()
             await finished_within(self._services.clock, running, LAST_WORD_SECONDS)
+        if faults is not None:
+            await faults.reach("after_effect")
         return self._classified(running, how, invocation)
 
     async def _watch(self, running: asyncio.Task[Returned], timeout_seconds: float) -> How | None:
@@ -178,6 +182,8 @@ class Projection:
     async def outcome(self) -> Happening:
         try:
             showing = await self._prepare()
+            if (faults := self._services.faults) is not None:
+                await faults.reach("before_projection")
             result = await self._shown(showing)
             return self._projected(result) if result.is_error else await self._guarded(result, showing)
         except GuardrailFailed as error:

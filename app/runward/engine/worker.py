@@ -64,7 +64,10 @@ class Worker:
         self._idle = asyncio.Event()
         self._odd = itertools.cycle((1, 0))
         """Of an odd number of runs the larger half goes to overdue ones and to ready ones in turns."""
+        self.asked_to_drain = asyncio.Event()
+        """Set once an operator has asked this worker to drain. Whoever started it sees to that."""
         self._draining = False
+        self._leaving: asyncio.Task[None] | None = None
         self._claiming = False
         self._unsettled = False
         self._ticked_at = services.clock.monotonic()
@@ -97,8 +100,15 @@ class Worker:
 
     async def drain(self) -> None:
         """Claims nothing more, lets every run finish the step in hand and gives it back; after the grace it breaks off what can be
-        repeated, and leaves the leases of the rest to run out (R39)."""
+        repeated, and leaves the leases of the rest to run out (R39). Asked for again, it is the same drain."""
+        if self._leaving is None:
+            self._leaving = asyncio.ensure_future(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
         self._draining = True
+        if (faults := self._services.faults) is not None:
+            await faults.reach("draining")
         for leg in self._tasks:
             leg.drain()
         if not await self._all_over(self._settings.drain_grace):
@@ -290,7 +300,8 @@ class Worker:
         """Says that this worker lives, as often as it renews."""
         while True:
             try:
-                await self._services.directory.beat(self._row())
+                if await self._services.directory.beat(self._row()):
+                    self.asked_to_drain.set()
             except Exception as error:  # noqa: BLE001 - as above
                 self._services.telemetry.problem("beat_failed", error)
             await self._services.clock.sleep(self._settings.lease_ttl / 3)

@@ -99,7 +99,21 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
     """A renamed field would be read as its default: new names need a new format version."""
     assert FORMAT == 1
     assert {field.name for field in fields(RunState)} - LEG_ONLY == {
-        *("uid", "agent", "created_at", "limits", "status", "phase", "model", "step", "attempt", "step_open", "messages", "events_after"),
+        *(
+            "uid",
+            "agent",
+            "created_at",
+            "start_at",
+            "limits",
+            "status",
+            "phase",
+            "model",
+            "step",
+            "attempt",
+            "step_open",
+            "messages",
+            "events_after",
+        ),
         *("text", "usage", "reservation", "lost_model_calls", "model_failures", "model_retry_at", "turn", "finish_reason", "step_usage"),
         *(
             "unknowns",

@@ -311,8 +311,11 @@ def test_R39_a_run_that_failed_on_hold_can_be_held_again() -> None:
 
 
 def test_R35_an_operator_may_raise_the_limits_of_a_run() -> None:
-    drive = Drive(max_steps=1).running("look").gets(MailKind.LIMITS, {"limits": {"max_steps": 3, "max_cost_usd": "2.50"}})
-    assert (drive.run.limits.max_steps, drive.run.limits.max_cost_usd, drive.run.limits.max_parallel_tools) == (3, "2.50", 8)
+    drive = Drive(max_steps=1, max_cost_usd="2.50").running("look")
+    drive.gets(MailKind.LIMITS, {"limits": {"max_steps": 3, "max_cost_usd": "10", "timeout_seconds": 60, "max_parallel_tools": 2}})
+    limits = drive.run.limits
+    assert (limits.max_steps, limits.max_cost_usd) == (3, "10"), "amounts compare as numbers"
+    assert (limits.timeout_seconds, limits.max_parallel_tools) == (None, 8), "what nothing bounds, or bounds more loosely, stays so"
     drive.ends("1.1", How.RETURNED)
     assert drive.settle() == Work(start=(CallModel(2, 1),)), "it goes on by itself"
 

@@ -1,6 +1,6 @@
 """What can be asked: one function per route, and the list of them all."""
 
-from runward.api.routes import agents, approvals, control, inputs, journal, operations, runs
+from runward.api.routes import agents, approvals, control, inputs, journal, operations, ops, runs, tokens
 from runward.api.routing import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -9,6 +9,8 @@ ROUTES: tuple[Route, ...] = (
     *control.ROUTES,
     *inputs.ROUTES,
     *approvals.ROUTES,
+    *tokens.ROUTES,
     *agents.ROUTES,
+    *ops.ROUTES,
     *operations.ROUTES,
 )

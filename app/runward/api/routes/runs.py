@@ -70,6 +70,7 @@ async def read_run(asked: Asked, run_id: RunId, query: Annotated[ReadRun, FromQu
 
 async def cancel_run(asked: Asked, run_id: RunId, body: Annotated[CancelRun | None, Body()] = None) -> Response:
     """Ends a run as `stopped`, `cancelled`. What was accepted will happen, through any crash; asking again changes nothing."""
+    idempotency_key(asked.headers.getlist("idempotency-key"))  # a run is cancelled once, with a key and without it
     wait = preferred_wait(asked.headers.getlist("prefer"))
     cancelled = await asked.door.commands.cancel_run(asked.caller, run_id, None if body is None else body.reason)
     run, headers = shown(cancelled.row), {}
@@ -152,7 +153,7 @@ ROUTES = (
         path="/runs/{run_id}/cancel",
         endpoint=cancel_run,
         summary="Cancel a run",
-        headers=("Prefer",),
+        headers=("Idempotency-Key", "Prefer"),
         answers={
             202: Answer(description="Accepted: the run will end so.", model=Cancelled, headers=("Preference-Applied",)),
             200: Answer(description="The run has ended.", model=Cancelled, headers=("Preference-Applied",)),

@@ -70,10 +70,28 @@ class ApprovalPage(View):
     next_cursor: str | None
 
 
+class RunToken(View):
+    """A token for one run. `events_url` is where a browser follows it, null where it does not allow that."""
+
+    token: str
+    expires_at: str
+    events_url: str | None
+
+
+class ApprovalToken(View):
+    """A token for one request for approval. `url` shows the request; whoever decides sends a `POST` there, with the token as bearer."""
+
+    token: str
+    expires_at: str
+    url: str
+
+
 class Principal(View):
-    """Who sent something: a key's id or `local`, and from where."""
+    """Who sent something: a key's id or `local`; from where, and the id of the access token that was used, where that is known."""
 
     by: str
+    address: str | None = Field(default=None, alias="from")
+    token: str | None = None
 
 
 class MailView(View):

@@ -53,6 +53,10 @@ class Scope:
             return None
         return Scope(tenant=self.tenant, user=self.user or user, namespace=self.namespace or namespace)
 
+    def covers(self, other: Scope) -> bool:
+        """Whether what is `other`'s is this scope's too."""
+        return self.tenant == other.tenant and self.user in (None, other.user) and self.namespace in (None, other.namespace)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:

@@ -23,6 +23,7 @@ def begin(
     fallbacks: Sequence[str] = (),
     outputs: OutputTerms | None = None,
     loops: bool = True,
+    start_at: int | None = None,
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
@@ -35,6 +36,7 @@ def begin(
         uid=uid,
         agent=agent,
         created_at=created_at,
+        start_at=start_at,
         limits=limits,
         model=model,
         fallbacks=tuple(fallbacks),

@@ -113,12 +113,12 @@ def decide(run: RunState, at: int) -> Decision:
     if run.candidate is not None:
         return _candidate(run, at)
     if run.model_call_open:
-        return _model_call(run)
+        return _model_call(run, at)
     if not run.step_open and run.step >= run.limits.max_steps:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
     if run.hold is not None:
         return Suspend(at=at)
-    if run.draining or run.caretaker:
+    if run.draining or run.caretaker or _too_early(run, at):
         return GiveBack(at=at)
     return Reserve(at=at)
 
@@ -154,11 +154,16 @@ def _candidate(run: RunState, at: int) -> Decision:
     return BeginVerifying(at=at)
 
 
-def _model_call(run: RunState) -> Work:
+def _too_early(run: RunState, at: int) -> bool:
+    """Whether the run is not to begin yet: input can bring a leg to it before its time."""
+    return run.start_at is not None and run.start_at > at
+
+
+def _model_call(run: RunState, at: int) -> Work:
     reservation = run.reservation
     assert reservation is not None
     call = CallModel(reservation.step, reservation.attempt, reservation.not_before)
-    if run.hurried or run.caretaker:
+    if run.hurried or run.caretaker or _too_early(run, at):
         return Work(stop=(call,))
     if run.hold is not None:
         return Work(start=tuple(_checks(run)), finish=(call,))

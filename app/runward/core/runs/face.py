@@ -13,7 +13,7 @@ from runward.core.runs.waits import NOTHING
 
 def face_of(run: RunState, *, binding: str, priority: int, at: int, recoveries: int = 0) -> Face:
     """The face of a run at store time `at`. A suspended run is ready, and any worker's care, once something falls due (R8, R41)."""
-    ready = at if run.status is Status.QUEUED else work_due(run) if run.status is Status.SUSPENDED else None
+    ready = max(at, run.start_at or at) if run.status is Status.QUEUED else work_due(run) if run.status is Status.SUSPENDED else None
     return Face(
         status=run.status,
         state=codec.encode(run),

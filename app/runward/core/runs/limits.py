@@ -70,9 +70,9 @@ class Limits:
         return Limits(**{field.name: changed.get(field.name, getattr(self, field.name)) for field in fields(Limits)})
 
     def raised(self, bounds: Mapping[str, Any]) -> Limits:
-        """These limits with every number of `bounds`, by its field, that bounds more loosely; what nothing bounds stays so (R35)."""
-        mine = {name: getattr(self, name) for name in bounds}
-        return replace(self, **{name: value for name, value in bounds.items() if mine[name] is not None and value > mine[name]})
+        """These limits with everything that `bounds` names, by its field, and bounds more loosely; what nothing bounds stays so (R35)."""
+        bounded = {name: mine for name in bounds if (mine := getattr(self, name)) is not None}
+        return replace(self, **{name: bounds[name] for name, mine in bounded.items() if Decimal(str(bounds[name])) > Decimal(str(mine))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

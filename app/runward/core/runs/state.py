@@ -116,6 +116,7 @@ class Failover:
 class RunState:
     """Where a run stands. Changed only by `apply`.
 
+    - `start_at` is when it may begin, None for at once.
     - `step` is the last step begun, `attempt` its attempt; `step_open` says that no answer of it is stored yet.
     - `messages` counts the stored messages; `events_after` is the seq before the first frame that is not yet in them.
     - `turn` are the calls of the last answer until all have their result and the results are in the transcript; `finish_reason` and
@@ -137,6 +138,7 @@ class RunState:
     uid: str
     agent: str
     created_at: int
+    start_at: int | None = None
     limits: Limits = field(default_factory=Limits)
     status: Status = Status.QUEUED
     phase: Phase = Phase.LOOP
