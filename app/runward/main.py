@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -49,6 +50,7 @@ async def _serve(settings: Settings, telemetry: LogTelemetry, *, worker: bool) -
             await service.connect()
             await check_keys(settings, service)
             await service.start()
+            _keep_what_stays()
             with _signals() as stop:
                 await _serve_until_stopped(settings, service, door, stop)
         finally:
@@ -79,6 +81,7 @@ async def _work(settings: Settings, telemetry: LogTelemetry) -> None:
     service = await service_of(settings, registry, services, worker=True, on_stall=lambda: _give_up(telemetry))
     try:
         await service.start()
+        _keep_what_stays()
         with _signals() as stop:
             telemetry.event("working", agents=_names(registry), slots=settings.worker_concurrency)
             await stop.asked.wait()
@@ -97,6 +100,14 @@ async def _drained(service: Service, stop: _Stop) -> None:
     if not draining.done() and service.worker is not None:
         await service.worker.stop()
     await draining
+
+
+def _keep_what_stays() -> None:
+    """What the start has made stays: the garbage collector need not look at it again, nor as often at what runs make, which is hardly
+    ever cyclic. It took a twentieth of the service's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _names(registry: Registry) -> list[str]:

@@ -43,7 +43,11 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
     """A server of the API, not listening yet. Set `closing` before it is told to exit."""
     door = Door(
         commands=service.commands,
+        operations=service.operations,
+        whys=service.whys,
         queries=service.queries,
+        deliveries=service.deliveries,
+        approvals=service.approvals,
         catalog=service.catalog,
         services=service.services,
         ready=service.ready,

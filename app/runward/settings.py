@@ -18,8 +18,9 @@ class Settings(BaseSettings):
 
     database_url: str = "sqlite+aiosqlite:///./runward.db"
     """Where everything is stored: `sqlite+aiosqlite:///path` or `postgresql+asyncpg://user@host/name`."""
-    redis_url: str | None = None
-    """Where hints travel; without it they travel through the database."""
+    redis_url: SecretStr | None = None
+    """The Redis that hints travel through: `redis://user:password@host:6379/0`, `rediss://` over TLS, `unix:///path`. Without it, the
+    database."""
     agents: str | None = None
     """Where agents are found: modules, `.py` and `.yaml` files, separated by commas. Without it the demo agents are served."""
     host: str = "127.0.0.1"

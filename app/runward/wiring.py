@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from runward.agents.limitations import unsupported_call
 from runward.agents.loader import load
@@ -18,11 +19,16 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
 from runward.models.names import require_keys
+from runward.ports.bus import Bus
+from runward.ports.clock import Chance, Clock
 from runward.ports.models import ModelClients as AnyModelClients
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
+
+if TYPE_CHECKING:
+    from runward.stores.sql import SqlStores
 
 POLL_WITH_BUS_SECONDS = 5.0
 
@@ -33,7 +39,7 @@ def registry_of(settings: Settings) -> Registry:
 
 
 def services_of(settings: Settings, telemetry: Telemetry) -> Services:
-    """Everything a process shares, not yet connected."""
+    """Everything a process shares, not yet connected. Raises DefinitionError for a URL that is none."""
     from runward.stores.sql import open_sql  # the testing package needs the rest of this module, and no database
 
     clock, chance = SystemClock(), SystemChance()
@@ -42,12 +48,22 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         store=stores.store,
         reads=stores.reads,
         directory=stores.directory,
-        bus=stores.bus,
+        singletons=stores.singletons,
+        bus=_bus(settings, stores, clock=clock, chance=chance, telemetry=telemetry),
         clock=clock,
         chance=chance,
         time=StoreTime(clock),
         telemetry=telemetry,
     )
+
+
+def _bus(settings: Settings, stores: SqlStores, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> Bus:
+    """The one bus of a process: over Redis where there is one, else over the database."""
+    if settings.redis_url is None:
+        return stores.bus
+    from runward.stores.redis import redis_bus  # the driver is not for those who have no Redis
+
+    return redis_bus(settings.redis_url.get_secret_value(), identity=stores.identity, clock=clock, chance=chance, telemetry=telemetry)
 
 
 async def service_of(
@@ -76,6 +92,7 @@ async def service_of(
         poll=settings.poll_seconds,
         poll_with_bus=max(settings.poll_seconds, POLL_WITH_BUS_SECONDS),
         workforce=workforce,
+        working=worker_settings(settings),
     )
 
 

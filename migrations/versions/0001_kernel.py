@@ -63,6 +63,7 @@ def upgrade() -> None:
         postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02, "autovacuum_analyze_scale_factor": 0.02},
     )
     op.create_index("actors_care", "actors", ["care_at"], postgresql_where=CARED, sqlite_where=CARED)
+    op.create_index("actors_ended", "actors", ["ended_at"], postgresql_where=ENDED, sqlite_where=ENDED)
     op.create_index("actors_leased", "actors", ["lease_until"], postgresql_where=LEASED, sqlite_where=LEASED)
     op.create_index("actors_public_id_tenant", "actors", ["public_id", "tenant"], unique=True)
     op.create_index("actors_ready", "actors", ["binding", "rank", "ready_at"], postgresql_where=READY, sqlite_where=READY)
@@ -194,14 +195,15 @@ def upgrade() -> None:
         sa.Column("slots", sa.Integer(), nullable=False),
         sa.Column("driving", sa.Integer(), nullable=False),
         sa.Column("draining", sa.Boolean(), nullable=False),
+        sa.Column("asked_to_drain", sa.Boolean(), nullable=False),
         sa.Column("bindings", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="workers_pkey"),
     )
     op.create_table(
         "singletons",
         sa.Column("key", ID, nullable=False),
-        sa.Column("owner", ID, nullable=False),
-        sa.Column("token", sa.Integer(), nullable=False),
+        sa.Column("owner", ID, nullable=True),
+        sa.Column("token", sa.BigInteger(), nullable=False),
         sa.Column("until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="singletons_pkey"),
     )

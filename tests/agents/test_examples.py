@@ -165,7 +165,7 @@ def test_untyped_spellings_load_too(tmp_path: Path) -> None:
     assert [entry.agent.name for entry in registry.agents] == ["plain", "verified", "backed-up", "guarded"]
     plain = registry.find("plain")
     assert plain is not None and unsupported_run(plain.agent) is None
-    assert [tool.name for tool in plain.agent.tools if unsupported_call(plain.agent, tool)] == ["discount", "pick"]
+    assert not any(unsupported_call(tool) for tool in plain.agent.tools)
 
 
 def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from runward.engine.service import Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.wiring import deployed
 
 
@@ -113,6 +113,7 @@ async def house(
         store=MemoryStore(database, faults),
         reads=MemoryReads(database, faults),
         directory=MemoryDirectory(database, faults),
+        singletons=MemorySingletons(database, faults),
         bus=LocalBus(),
         clock=clock,
         chance=SystemChance(),
@@ -135,7 +136,11 @@ async def house(
     await service.start()
     made = Door(
         commands=service.commands,
+        operations=service.operations,
+        whys=service.whys,
         queries=service.queries,
+        deliveries=service.deliveries,
+        approvals=service.approvals,
         catalog=service.catalog,
         services=services,
         ready=service.ready,

@@ -40,7 +40,7 @@ class Puppet:
         store, reads = house.service.services.store, house.service.services.reads
         bindings = [entry.binding for entry in house.service.registry.agents]
         request = ClaimRequest(
-            owner="puppet", bindings=bindings, limit=100, suspects=100, ttl_ms=60_000, recovery_delay_ms=1, max_recoveries=5
+            owner="puppet", bindings=bindings, limit=100, overdue=50, suspects=100, ttl_ms=60_000, recovery_delay_ms=1, max_recoveries=5
         )
         (taken,) = [claimed for claimed in (await store.claim(request)).taken if claimed.envelope.public_id == run_id]
         frames = await reads.frames(taken.envelope.uid, after=0, limit=1_000_000)

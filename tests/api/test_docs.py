@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from runward.api import bodies, connections, door, headers, middleware, problems, query_strings, sse, strict_json
-from runward.api.permissions import PERMISSIONS
-from runward.api.schemas import messages, requests, values
+from runward.api.permissions import PERMISSIONS, spelled
+from runward.api.schemas import inputs, messages, requests, values
+from runward.engine import letters
 from tests.api.house import House
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,7 @@ def test_every_call_is_documented_with_what_it_needs() -> None:
     for row in re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", table, re.MULTILINE):
         for call in re.findall(r"`((?:GET|POST|DELETE) [^`?]+)`", row[0]):
             documented[call] = row[1]
-    assert documented == {name: permission.value if permission else "\N{EN DASH}" for name, permission in PERMISSIONS.items()}
+    assert documented == {name: spelled(needs) or "\N{EN DASH}" for name, needs in PERMISSIONS.items()}
 
 
 def test_every_code_is_documented_with_its_status() -> None:
@@ -53,9 +54,13 @@ CAPS = [
     ("files in a tool result | {} |", messages.MAX_ITEMS),
     ("| `metadata` | {} keys", values.MAX_METADATA_KEYS),
     ("characters, {} KiB as JSON |", values.MAX_METADATA_BYTES // 1024),
-    ("| `tool_context` | {} tools |", requests.MAX_TOOLS),
+    ("`client_tools` | {} tools each |", requests.MAX_TOOLS),
+    (" `-` · {} characters |", requests.MAX_DESCRIPTION),
+    ("that is sent to a run | {} |", inputs.MAX_ITEMS),
+    ("`evidence.source` | {} · ", letters.MAX_QUESTION_ANSWER),
+    (" · {} characters |", inputs.MAX_REFERENCE),
     ("0.001\N{EN DASH}{} |", requests.MAX_SECONDS),
-    ("`reason` | {} KiB |", values.MAX_REASON_BYTES // 1024),
+    ("| `reason` · `note` | {} KiB |", values.MAX_REASON_BYTES // 1024),
     ("| nesting | {} |", strict_json.MAX_DEPTH),
     ("| `wait` | {} s |", headers.MAX_WAIT_SECONDS),
     ("| open streams of one process | {} |", door.MAX_STREAMS),

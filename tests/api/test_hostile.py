@@ -94,7 +94,6 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
     ),
     "what comes later: policy": (field('"policy":{"deny_tools":["refund"]}'), 422, "unknown_field"),
     "what comes later: output": (field('"output":{"schema":{}}'), 422, "unknown_field"),
-    "what comes later: client_tools": (field('"client_tools":[]'), 422, "unknown_field"),
     "what comes later: budgets": (field('"budgets":["user:42"]'), 422, "unknown_field"),
     "what comes later: concurrency_key": (field('"concurrency_key":null'), 422, "unknown_field"),
     "what comes later: max_cost_usd": (field('"limits":{"max_cost_usd":"0.50"}'), 422, "unknown_field"),

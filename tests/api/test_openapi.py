@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi import checks
 
 from runward.api import openapi
-from runward.api.permissions import PERMISSIONS
+from runward.api.permissions import PERMISSIONS, spelled
 from runward.api.routes import ROUTES
 from tests.api.house import House, served
 
@@ -38,7 +38,7 @@ def test_every_route_is_described() -> None:
     assert len({operation["operationId"] for operation in described.values()}) == len(ROUTES)
     for name, operation in described.items():
         assert operation["summary"] and operation["description"], name
-        assert operation.get("x-permission") == PERMISSIONS[name]
+        assert operation.get("x-permission") == spelled(PERMISSIONS[name])
         assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}
         placed = [parameter["in"] + ":" + parameter["name"] for parameter in operation.get("parameters", [])]
         assert len(placed) == len(set(placed))
@@ -49,10 +49,12 @@ def test_every_route_is_described() -> None:
 
 def test_bodies_have_examples_and_take_nothing_else() -> None:
     schemas = openapi.document()["components"]["schemas"]
-    for name in ("CreateRun", "CancelRun"):
+    for name in ("CreateRun", "CancelRun", "GiveVerdicts", "GiveResults", "GiveAnswers", "Reconcile", "Resume", "Decide"):
         assert schemas[name]["examples"]
-    for name in ("CreateRun", "CancelRun", "ScopeIn", "LimitsIn", "MessageIn", "TextIn", "FileIn", "ToolCallIn", "ToolResultIn"):
-        assert schemas[name]["additionalProperties"] is False
+    bodies = {name for name, schema in schemas.items() if schema.get("additionalProperties") is not True}
+    assert {"CreateRun", "ClientToolIn", "VerdictItem", "ResultItem", "AnswerItem", "SettlementItem", "EvidenceIn", "Resume"} <= bodies
+    for name in bodies:
+        assert schemas[name]["additionalProperties"] is False, name
 
 
 async def test_examples_of_the_document_work(quiet_house: House) -> None:

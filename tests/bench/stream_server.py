@@ -133,7 +133,11 @@ async def serve() -> None:
         ours = create_app(
             Door(
                 commands=service.commands,
+                operations=service.operations,
+                whys=service.whys,
                 queries=service.queries,
+                deliveries=service.deliveries,
+                approvals=service.approvals,
                 catalog=service.catalog,
                 services=services,
                 ready=service.ready,

@@ -6,7 +6,9 @@
 - `def fill_postgres(url: str) -> None`: migrates an empty database, blocking, leaving no connection open; done once per session, every
   test gets a copy;
 - `async def postgres_backend(url: str) -> Backend`: on such a copy;
-- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet.
+- `async def sqlite_buses(folder: Path) -> BusPair`: two buses on a new file below `folder`, neither started yet;
+- `async def postgres_buses(url: str) -> BusPair`: two buses on one database, neither started yet;
+- `async def redis_buses(url: str) -> BusPair`: the same on one Redis.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from dataclasses import dataclass, replace
 from runward.ports.bus import Bus
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
+from runward.ports.singletons import Singletons
 from runward.ports.store import Store
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 
 TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
 """The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
@@ -33,6 +36,7 @@ class Backend(ABC):
     store: Store
     reads: Reads
     directory: Directory
+    singletons: Singletons
 
     @abstractmethod
     async def new_store(self) -> Store:
@@ -41,6 +45,11 @@ class Backend(ABC):
     @abstractmethod
     async def age(self, uid: str, ms: int) -> None:
         """Lets time go by for one actor: moves its `lease_until`, `ready_at` and `care_at`, where set, and its rank `ms` back."""
+
+    @abstractmethod
+    async def age_others(self, ms: int) -> None:
+        """Lets time go by for all that is no actor: moves when keys were remembered, workers last beat and keyed leases run out
+        `ms` back."""
 
     @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
@@ -60,13 +69,14 @@ class BusPair:
     """The buses of two processes on one medium; of a bus that lives in one process, the same one twice.
 
     `cut` breaks what connects `there` with the medium, once, in a way that it can mend; None where nothing can break. `close` ends what
-    the pair was made from; the test starts and stops the buses.
+    the pair was made from; the test starts and stops the buses. `vague`: of another process's hints one hears only that there is something.
     """
 
     here: Bus
     there: Bus
     cut: Callable[[], Awaitable[None]] | None
     close: Callable[[], Awaitable[None]]
+    vague: bool = False
 
 
 class RealClock:
@@ -87,6 +97,7 @@ class MemoryBackend(Backend):
         self.store = MemoryStore(self.database)
         self.reads = MemoryReads(self.database)
         self.directory = MemoryDirectory(self.database)
+        self.singletons = MemorySingletons(self.database)
 
     async def new_store(self) -> Store:
         return MemoryStore(self.database)
@@ -95,6 +106,11 @@ class MemoryBackend(Backend):
         envelope = self.database.actors[uid].envelope
         times = {name: getattr(envelope, name) for name in ("lease_until", "ready_at", "care_at", "rank")}
         self.database.put(replace(envelope, **{name: at - ms for name, at in times.items() if at is not None}))
+
+    async def age_others(self, ms: int) -> None:
+        self.database.keys = {slot: replace(key, created_at=key.created_at - ms) for slot, key in self.database.keys.items()}
+        self.database.workers = {id: replace(worker, beat_at=worker.beat_at - ms) for id, worker in self.database.workers.items()}
+        self.database.singletons = {key: replace(held, until=held.until - ms) for key, held in self.database.singletons.items()}
 
     async def set_format(self, uid: str, version: int) -> None:
         self.database.put(replace(self.database.actors[uid].envelope, format=version))

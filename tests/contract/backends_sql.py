@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 from sqlalchemy import Update, bindparam, func, select, update
 
 from runward.engine.clock import SystemChance, SystemClock
+from runward.ports.bus import Bus, Hint
 from runward.ports.store import Store
+from runward.stores.redis import redis_bus
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
 from runward.stores.sql.statements import Statement
-from runward.stores.sql.tables import METADATA, actors, frames
+from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, singletons, workers
 from tests.contract.backends import TABLES, Backend, BusPair
+from tests.support.proxy import Proxy
 
 
 class Quiet:
@@ -34,7 +40,8 @@ class SqlBackend(Backend):
         self.url = url
         self._others: list[SqlStores] = []
         self.stores = self._open()
-        self.store, self.reads, self.directory = self.stores.store, self.stores.reads, self.stores.directory
+        self.store, self.reads = self.stores.store, self.stores.reads
+        self.directory, self.singletons = self.stores.directory, self.stores.singletons
 
     def _open(self) -> SqlStores:
         return open_sql(self.url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet())
@@ -48,6 +55,10 @@ class SqlBackend(Backend):
     async def age(self, uid: str, ms: int) -> None:
         moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at")}
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
+
+    async def age_others(self, ms: int) -> None:
+        for column in (idempotency_keys.c.created_at, workers.c.beat_at, singletons.c.until):
+            await self._write(update(column.table).values({column.name: column - ms}), {})
 
     async def set_format(self, uid: str, version: int) -> None:
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(format=version), {"of": uid})
@@ -93,6 +104,42 @@ async def opened(url: str) -> SqlBackend:
     return backend
 
 
+class AfterCommit:
+    """A bus of a process that commits something before it publishes, as every process does: on a file the commit itself is the news."""
+
+    def __init__(self, bus: Bus, file: Path) -> None:
+        self._bus = bus
+        self._file = file
+        self.subscribe, self.start, self.stop = bus.subscribe, bus.start, bus.stop
+
+    @property
+    def healthy(self) -> bool:
+        return self._bus.healthy
+
+    def publish(self, hints: Iterable[Hint]) -> None:
+        with closing(sqlite3.connect(self._file)) as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS news (number)")
+            connection.execute("INSERT INTO news VALUES (1)")
+        self._bus.publish(hints)
+
+
+async def sqlite_buses(folder: Path) -> BusPair:
+    """Two buses on a new file below `folder`, neither started yet."""
+    file = folder / "runward.db"
+    url = f"sqlite+aiosqlite:///{file}"
+    await migrate(url)
+    processes = [open_sql(url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for _ in range(2)]
+    for stores in processes:
+        await stores.store.open()
+
+    async def close() -> None:
+        for stores in processes:
+            await stores.store.close()
+
+    here, there = [AfterCommit(stores.bus, file) for stores in processes]
+    return BusPair(here=here, there=there, cut=None, close=close, vague=True)
+
+
 async def postgres_buses(url: str) -> BusPair:
     """Two buses on one database, neither started yet. `cut` ends the sessions of the second one on the server."""
     here, there = [open_sql(url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for _ in range(2)]
@@ -106,6 +153,24 @@ async def postgres_buses(url: str) -> BusPair:
             await stores.store.close()
 
     return BusPair(here=here.bus, there=there.bus, cut=cut, close=close)
+
+
+async def redis_buses(url: str) -> BusPair:
+    """Two buses of a database of its own on one Redis, neither started yet. `cut` resets the connections of the second one."""
+    name, where = SystemChance().uid(), urlsplit(url)
+    assert where.hostname and where.port
+    proxy = Proxy(where.hostname, where.port)
+    await proxy.accept()
+
+    async def identity() -> str:
+        return name
+
+    async def cut() -> None:
+        assert proxy.cut() > 0
+
+    ways = (url, proxy.url(url))
+    here, there = [redis_bus(way, identity=identity, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet()) for way in ways]
+    return BusPair(here=here, there=there, cut=cut, close=proxy.refuse)
 
 
 async def _at_once(url: str, statement: str) -> None:

@@ -59,7 +59,7 @@ def idempotency_key(key: str = "k", **differing: Any) -> IdempotencyKey:
 
 def claim_request(*bindings: str, **differing: Any) -> ClaimRequest:
     request = ClaimRequest(
-        owner="worker-1", bindings=bindings, limit=100, suspects=100, ttl_ms=30_000, recovery_delay_ms=2_000, max_recoveries=5
+        owner="worker-1", bindings=bindings, limit=100, overdue=50, suspects=100, ttl_ms=30_000, recovery_delay_ms=2_000, max_recoveries=5
     )
     return replace(request, **differing)
 

@@ -63,11 +63,19 @@ def contract_database(postgres_server: Databases) -> Iterator[str]:
     postgres_server.drop(url)
 
 
-@pytest.fixture(params=["local", "postgres"])
-async def buses(request: pytest.FixtureRequest) -> AsyncIterator[BusPair]:
+@pytest.fixture(params=["local", "sqlite", "postgres", "redis"])
+async def buses(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BusPair]:
     """Two buses on one medium, started."""
     if request.param == "local":
         pair = await local_buses()
+    elif request.param == "sqlite":
+        from tests.contract.backends_sql import sqlite_buses
+
+        pair = await sqlite_buses(tmp_path)
+    elif request.param == "redis":
+        from tests.contract.backends_sql import redis_buses
+
+        pair = await redis_buses(request.getfixturevalue("redis_url"))
     else:
         from tests.contract.backends_sql import postgres_buses
 

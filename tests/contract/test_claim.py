@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -194,11 +195,57 @@ async def test_a_claim_takes_no_more_than_its_limit(backend: Backend) -> None:
     assert [len(await claimed(backend.store, "b0", "b1", limit=3)) for _ in range(4)] == [3, 3, 1, 0]
 
 
-async def test_the_ready_go_before_the_lapsed_and_those_before_care(backend: Backend) -> None:
-    await lapsed(backend, 2)
-    await released(backend, 1, Status.FAILED, face={"care_at": 1})
-    await created(backend.store, 3)
-    assert [numbers(await claimed(backend.store, "b2", "b3", limit=1, owner="worker-2")) for _ in range(4)] == [[3], [2], [1], []]
+async def order(backend: Backend, *bindings: str, **differing: Any) -> list[int]:
+    """The numbers of what one claim takes, in its order."""
+    claims = await backend.store.claim(claim_request(*bindings, owner="worker-2", **differing))
+    return [int(taken.envelope.uid, 16) for taken in claims.taken]
+
+
+async def test_R40_overdue_ones_go_first_and_leave_room_for_ready_ones(backend: Backend) -> None:
+    now = await backend.store.now()
+    for number in range(1, 7):
+        await lapsed(backend, number, by=10_000 - number)
+    for number in range(11, 17):
+        await created(backend.store, number, ready_at=now - 1_000 + number)
+    bindings = [f"b{number}" for number in range(1, 17)]
+    assert await order(backend, *bindings, limit=4, overdue=2) == [1, 2, 11, 12]
+    assert await order(backend, *bindings, limit=1, overdue=1) == [3]
+    assert await order(backend, *bindings, limit=1, overdue=0) == [13]
+    assert await order(backend, *bindings, limit=5, overdue=1) == [4, 14, 15, 16, 5]
+    assert await order(backend, *bindings, limit=5, overdue=1) == [6]
+
+
+async def test_overdue_ones_are_taken_when_nothing_is_ready_however_few_were_asked_for(backend: Backend) -> None:
+    for number in (1, 2, 3):
+        await lapsed(backend, number, by=10_000 - number)
+    assert await order(backend, "b1", "b2", "b3", limit=2, overdue=0) == [1, 2]
+
+
+async def test_a_claim_counts_what_is_ready_and_due_for_care_once(backend: Backend) -> None:
+    for number in range(1, 5):
+        await created(backend.store, number, binding="b", ready_at=1_000 + number)
+    await backend.store.append_mail(append(2, "cancel", care=True))
+    assert await order(backend, "b", limit=3, overdue=1) == [2, 1, 3]
+
+
+async def test_R41_what_has_been_due_longest_goes_first_be_it_a_lease_or_care(backend: Backend) -> None:
+    now = await backend.store.now()
+    for number, by in ((1, 3_000), (2, 1_000)):
+        await lapsed(backend, number, by=by)
+    for number, status in ((3, Status.FAILED), (4, Status.SUSPENDED)):
+        await released(backend, number, status, face={"care_at": now + 1_000_000})
+    await backend.age(uid_of(3), 1_002_000)
+    await backend.age(uid_of(4), 1_500_000)
+    assert [await order(backend, "b1", "b2", limit=1, overdue=1) for _ in range(5)] == [[4], [1], [3], [2], []]
+
+
+async def test_R37_a_cancelled_actor_does_not_wait_for_those_before_it_in_the_queue(backend: Backend) -> None:
+    for number in (1, 2, 3):
+        await created(backend.store, number, binding="b", ready_at=1_000 + number)
+    await backend.store.append_mail(append(3, "cancel", care=True))
+    claims = await backend.store.claim(claim_request("b", limit=2, overdue=1))
+    assert [(int(taken.envelope.uid, 16), taken.recovered) for taken in claims.taken] == [(3, False), (1, False)]
+    assert await order(backend, "b", limit=2, overdue=1) == [2]
 
 
 # -- suspects ------------------------------------------------------------------------------------------------------------

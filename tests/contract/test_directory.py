@@ -160,6 +160,43 @@ async def test_a_beat_says_how_the_worker_is_now(backend: Backend) -> None:
     assert row.beat_at > first.beat_at
 
 
+async def test_a_worker_is_asked_to_drain_and_hears_of_it_with_its_beats(backend: Backend) -> None:
+    assert await backend.directory.beat(worker(1)) is False
+    assert await backend.directory.beat(worker(2)) is False
+    assert await backend.directory.ask_worker_drain("worker-1") is True
+    assert {row.id: row.asked_to_drain for row in await backend.directory.workers()} == {"worker-1": True, "worker-2": False}
+    assert [await backend.directory.beat(worker(number, asked_to_drain=False)) for number in (1, 1, 2)] == [True, True, False]
+    assert await backend.directory.ask_worker_drain("worker-1") is True
+    assert await backend.directory.beat(worker(2, asked_to_drain=True)) is False
+    assert {row.id: row.asked_to_drain for row in await backend.directory.workers()} == {"worker-1": True, "worker-2": False}
+
+
+async def test_only_a_worker_that_is_there_is_asked_to_drain(backend: Backend) -> None:
+    assert await backend.directory.ask_worker_drain("worker-1") is False
+    await backend.directory.beat(worker(1))
+    await backend.directory.ask_worker_drain("worker-1")
+    await backend.directory.forget_worker("worker-1")
+    assert await backend.directory.ask_worker_drain("worker-1") is False
+    assert await backend.directory.beat(worker(1)) is False
+
+
+async def test_a_first_beat_asks_nothing_of_its_worker(backend: Backend) -> None:
+    assert await backend.directory.beat(worker(1, asked_to_drain=True)) is False
+    (row,) = await backend.directory.workers()
+    assert row.asked_to_drain is False
+
+
+async def test_workers_that_fell_silent_are_forgotten(backend: Backend) -> None:
+    for number in (1, 2):
+        await backend.directory.beat(worker(number))
+    await backend.age_others(100_000)
+    await backend.directory.beat(worker(2))
+    assert await backend.directory.forget_silent_workers(150_000) == 0
+    assert await backend.directory.forget_silent_workers(50_000) == 1
+    assert [row.id for row in await backend.directory.workers()] == ["worker-2"]
+    assert await backend.directory.forget_silent_workers(50_000) == 0
+
+
 async def test_workers_are_listed_by_their_latest_beat_until_they_leave(backend: Backend) -> None:
     assert list(await backend.directory.workers()) == []
     for number in (1, 2, 3, 1):

@@ -135,6 +135,19 @@ async def test_R3_a_worker_that_lost_its_lease_changes_nothing(backend: Backend)
     await written(backend.store, changes(taken))
 
 
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.SUSPENDED])
+async def test_R3_what_no_leg_has_takes_no_write_of_a_leg(backend: Backend, status: Status) -> None:
+    """Also at the very position: a worker that gave an actor back and would go on."""
+    envelope = await released(backend, 1, status)
+    before = await picture(backend, 1)
+    stale = Stale(leg=1, position=position_of(envelope))
+    for to_status in (status, Status.RUNNING, Status.COMPLETED):
+        over = to_status is not Status.RUNNING
+        assert await backend.store.commit(changes(envelope, face_of=face(envelope, to_status), release=over)) == stale
+    assert await backend.store.append_frames(envelope.uid, position_of(envelope), frames(1)) == stale
+    assert await picture(backend, 1) == before
+
+
 async def test_R36_a_lapsed_lease_that_nobody_took_still_writes(backend: Backend) -> None:
     envelope = await running(backend.store)
     await backend.age(envelope.uid, 31_000)

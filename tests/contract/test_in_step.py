@@ -17,6 +17,7 @@ from runward.core.kernel.mail import Mail
 from runward.ports.store import Append, Renewal, Store
 from tests.contract.backends import Backend, MemoryBackend
 from tests.contract.builders import (
+    BASE,
     append,
     approval,
     approved,
@@ -56,8 +57,21 @@ class Series:
     async def next(self) -> tuple[str, Write]:
         """A write, with what to call it."""
         name = self._random.choices(
-            ["create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "owned", "disown", "delete", "renew"],
-            [4, 7, 14, 3, 8, 2, 1, 1, 1, 1],
+            [
+                "create",
+                "claim",
+                "commit",
+                "append_frames",
+                "append_mail",
+                "ask_drain",
+                "owned",
+                "disown",
+                "seize",
+                "delete",
+                "prune",
+                "renew",
+            ],
+            [4, 7, 14, 3, 8, 2, 1, 1, 1, 1, 1, 1],
         )[0]
         write: Write = await getattr(self, f"_{name}")()
         return name, write
@@ -168,6 +182,15 @@ class Series:
         owned = await self._model.store.owned("worker-1")
         legs = {uid: owned.get(uid, 1) - self._maybe(0.2) for uid in map(uid_of, self._some(ACTORS, 6))}
         return lambda store: store.disown("worker-1", legs)
+
+    async def _seize(self) -> Write:
+        uid, item = uid_of(self._number()), letter(self._random.choice([*KEYS, f"t{next(self._numbers)}"]))
+        lapsed_only = self._maybe(0.3)
+        return lambda store: store.seize(uid, item, lapsed_only=lapsed_only)
+
+    async def _prune(self) -> Write:
+        before, limit = BASE + self._random.choice([5, 15, 100]), self._random.randint(1, 2)
+        return lambda store: store.prune(ended_before=before, limit=limit)
 
     async def _delete(self) -> Write:
         uid = uid_of(self._number())

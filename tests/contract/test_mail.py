@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from runward.core.kernel.actor import MAX_UNAPPLIED_MAIL, Status
-from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, NotThere, RevisionMoved
+from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, NotThere, RevisionMoved, Stale
 from runward.core.kernel.mail import Mail, MailKind
 from tests.contract.backends import Backend
 from tests.contract.builders import (
@@ -20,9 +20,12 @@ from tests.contract.builders import (
     claimed,
     created,
     face,
+    frames,
     letter,
     next_millisecond,
     picture,
+    position_of,
+    release,
     released,
     running,
     stored,
@@ -263,6 +266,58 @@ async def test_R10_many_retries_reopen_once(backend: Backend) -> None:
     await released(backend, 1, Status.FAILED)
     answers = await asyncio.gather(*(stores[n % 2].append_mail(append(1, "retry:3", reopens=True)) for n in range(6)))
     assert sorted(answers, key=repr) == [Appended(seqs=(1,), status=Status.QUEUED)] + [KeyTaken(keys=("retry:3",))] * 5
+
+
+async def test_R10_a_retry_is_not_lost_on_a_caretaker(backend: Backend) -> None:
+    """To the caretaker of a failed actor it is over, whatever its mail says: the next leg is told that it was reopened."""
+    await released(backend, 1, Status.FAILED, face={"care_at": 1})
+    (carer,) = await claimed(backend.store, "b9", owner="worker-9")
+    retry = append(1, "retry:3", reopens=True)
+    assert await backend.store.append_mail(retry) == Appended(seqs=(1,), status=Status.QUEUED)
+    reopened = await stored(backend.reads, uid_of(1))
+    assert (reopened.lease_owner, reopened.lease_until, reopened.ended_at) == (None, None, None)
+    assert (reopened.revision, reopened.leg) == (carer.revision, carer.leg)
+    before = await picture(backend, 1)
+    stale = Stale(leg=carer.leg, position=position_of(carer))
+    for seen, applied in ((None, 0), (0, 0), (1, 1)):
+        done = replace(release(carer, Status.FAILED), mail_seen=seen, mail_applied=applied)
+        assert await backend.store.commit(done) == stale
+    assert await backend.store.append_frames(carer.uid, position_of(carer), frames(1)) == stale
+    renewals = await backend.store.renewals()
+    assert (await renewals.renew("worker-9", [carer.uid], 1_000)).held == {}
+    await renewals.close()
+    assert await picture(backend, 1) == before
+    (again,) = await claimed(backend.store, "b1")
+    assert (again.status, again.leg, again.recoveries) == (Status.RUNNING, carer.leg + 1, 0)
+
+
+async def test_R10_mail_that_reopens_nothing_leaves_a_caretaker_alone(backend: Backend) -> None:
+    await released(backend, 1, Status.FAILED, face={"care_at": 1})
+    (carer,) = await claimed(backend.store, "b9")
+    await backend.store.append_mail(append(1, "k1", may_be_ended=True, care=True))
+    await written(backend.store, replace(release(carer, Status.FAILED), mail_seen=1, mail_applied=1))
+
+
+async def test_R10_a_retry_of_a_running_actor_leaves_it_with_its_holder(backend: Backend) -> None:
+    held = await running(backend.store)
+    await backend.store.append_mail(append(1, "retry:3", reopens=True))
+    after = await stored(backend.reads, held.uid)
+    assert (after.lease_owner, after.lease_until) == (held.lease_owner, held.lease_until)
+    await written(backend.store, changes(held))
+
+
+async def test_R10_a_letter_of_a_retry_may_expect_a_revision_and_close_approvals(backend: Backend) -> None:
+    envelope = await running(backend.store)
+    await written(backend.store, changes(envelope, approvals=(approval("ap_1"),)))
+    await written(backend.store, release(await stored(backend.reads, envelope.uid), Status.FAILED))
+    failed = await stored(backend.reads, envelope.uid)
+    closing = approved("ap_1")
+    early = append(1, "retry:3", reopens=True, closings=(closing,), expected_revision=failed.revision - 1)
+    before = await picture(backend, 1)
+    assert await backend.store.append_mail(early) == RevisionMoved(revision=failed.revision)
+    assert await picture(backend, 1) == before
+    assert await backend.store.append_mail(replace(early, expected_revision=failed.revision)) == Appended(seqs=(1,), status=Status.QUEUED)
+    assert [row.status for row in await approvals_of(backend.reads, envelope.uid)] == ["approved"]
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,10 @@ VOLATILE = (
 """What the page shows of one run, and another run says differently. The pattern stands for whatever matches it."""
 
 
+END_OF_COMMAND = re.compile(r"(?<!\\)\n")
+"""A line that does not go on in the next one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """A command as the page shows it, with its output; `…` in the output stands for anything, lines included."""
@@ -52,4 +56,4 @@ def blocks(text: str, language: str) -> list[str]:
 def shown(text: str) -> list[Shown]:
     """The commands of the console blocks, in order."""
     parts = [part for block in blocks(text, "console") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    return [Shown(command=command, output=output.rstrip()) for command, _, output in (part.partition("\n") for part in parts)]
+    return [Shown(command=command, output=output.rstrip()) for command, output in (END_OF_COMMAND.split(part, 1) for part in parts)]

@@ -48,22 +48,33 @@ def test_the_first_run_prints_what_the_readme_shows(tmp_path: Path) -> None:
 
 
 def test_a_killed_service_goes_on_as_the_readme_shows(tmp_path: Path) -> None:
-    """The kill comes once the model has said something, however long that takes here, and the lease is a short one."""
-    environment = {**clean_environment(), "RUNWARD_PORT": str(free_port()), "RUNWARD_LEASE_TTL_SECONDS": "2"}
+    """The page's kill falls into a sentence that takes 0.2 s. A busy machine may be late for it: then it is tried again."""
     killed, followed = readme.shown(readme.section("Kill it"))
     create, _, kill = killed.command.partition("; ")
     assert kill == "sleep 0.1; pkill -9 -f 'runward serve'"
-    program = Program(["serve"], environment, tmp_path)
-    url = program.hears("serving")["url"]
-    printed(create, url, tmp_path)
-    with httpx.stream("GET", f"{url}/runs/third/events", trust_env=False, timeout=60) as stream:
-        assert any("text-delta" in line for line in stream.iter_lines())
-        program.kill()
-    program = Program(["serve"], environment, tmp_path)
-    program.hears("serving")
+    said = ""
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = killed_and_followed(create, followed.command, folder)
+        if '"type":"reset-step"' in said.splitlines()[1]:
+            break
+    assert followed.pattern.fullmatch(said), said
+
+
+def killed_and_followed(create: str, follow: str, folder: Path) -> str:
+    """What `follow` prints of a run whose service is killed once its model was asked, and started again."""
+    environment = {**clean_environment(), "RUNWARD_PORT": str(free_port()), "RUNWARD_LEASE_TTL_SECONDS": "2"}
+    program = Program(["serve"], environment, folder)
+    with httpx.Client(base_url=program.hears("serving")["url"], trust_env=False, timeout=60) as client:
+        assert client.get("/readyz").status_code == 200
+        printed(create, str(client.base_url).rstrip("/"), folder)
+        with client.stream("GET", "/runs/third/events") as stream:
+            assert any("start-step" in line for line in stream.iter_lines())
+            program.kill()
+    program = Program(["serve"], environment, folder)
     try:
-        said = printed(followed.command, url, tmp_path)
-        assert followed.pattern.fullmatch(said), said
+        return printed(follow, program.hears("serving")["url"], folder)
     finally:
         assert program.stop() == 0
 
@@ -85,9 +96,9 @@ def test_the_readmes_agent_is_served_as_it_says(tmp_path: Path) -> None:
 
 
 def test_make_run_is_the_command_that_was_tried() -> None:
-    shown = subprocess.run(
-        ["make", "-n", "-o", "moved", "run"], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "MAKEFLAGS": ""}
-    )
+    """Asked without what a `make test` around it hands on."""
+    environment = {"PATH": os.environ["PATH"]}
+    shown = subprocess.run(["make", "-n", "-o", "moved", "run"], cwd=ROOT, capture_output=True, text=True, env=environment)
     assert shown.stdout.splitlines()[-1].strip() == "exec .venv/bin/runward serve"
 
 

@@ -18,9 +18,11 @@ from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
 from runward.core.runs.limits import TighterLimits
-from runward.engine.callers import LOCAL
+from runward.engine.callers import LOCAL, Caller
 from runward.engine.clock import SystemChance
 from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.deliveries import Delivered, Input
+from runward.engine.letters import VerdictIn
 from runward.engine.queries import shown
 from runward.engine.sealing import Seal
 from runward.engine.service import Lifespan, Service, Workforce
@@ -29,7 +31,7 @@ from runward.engine.timing import StoreTime
 from runward.engine.worker import Worker
 from runward.models.clients import ModelClients
 from runward.ports.store import Renewal
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.stores.memory.database import Rows
 from runward.testing import VirtualClock
 from runward.wiring import deployed
@@ -204,6 +206,7 @@ class Rig:
             store=MemoryStore(self.database, faults),
             reads=MemoryReads(self.database, faults),
             directory=MemoryDirectory(self.database, faults),
+            singletons=MemorySingletons(self.database, faults),
             bus=self.bus,
             clock=self.clock,
             chance=SystemChance(),
@@ -227,6 +230,7 @@ class Rig:
             poll=settings.poll,
             poll_with_bus=settings.poll_with_bus,
             workforce=workforce if worker else None,
+            working=settings,
         )
         process = Process(service=service, faults=faults, telemetry=telemetry)
         self.processes.append(process)
@@ -264,6 +268,19 @@ class Rig:
     async def cancel(self, uid: str, reason: str | None = None) -> bool:
         """Whether the cancel was accepted."""
         return (await self.passing(self.first.service.commands.cancel_run(LOCAL, self.row(uid).public_id, reason))).accepted
+
+    async def deliver(self, uid: str, *, by: Caller = LOCAL, **given: Any) -> Delivered:
+        """Sends input to a run: `approvals=[…]`, `answers=[…]` and so on, as `Input` has them."""
+        return await self.passing(self.first.service.deliveries.deliver_to(by, self.row(uid), Input(**given)))
+
+    async def verdict(self, uid: str, *approved: bool, **more: Any) -> None:
+        """Decides the pending requests, in order, and waits until the run is at rest again."""
+        requests = self.view(uid)["pending"]["approvals"]
+        verdicts = [
+            VerdictIn(approval_id=request["approval_id"], approved=yes, **more) for request, yes in zip(requests, approved, strict=False)
+        ]
+        await self.deliver(uid, approvals=verdicts)
+        await self.over(uid)
 
     def rows(self, uid: str) -> Rows:
         return self.database.actors[uid]

@@ -14,7 +14,7 @@ from runward.core.kernel.actor import Scope, Status
 from runward.core.messages import Message, TextPart
 from runward.engine.callers import LOCAL, Caller, Permission
 from runward.engine.commands import NewRun, Repeatable, RunCreated
-from runward.engine.queries import HORIZON_MS
+from runward.engine.pages import HORIZON_MS
 from runward.ports.reads import ActorQuery, Order
 from tests.engine.rig import DONE, SETTINGS, Rig, agent
 

@@ -380,6 +380,6 @@ async def test_R36_owners_are_unique_per_process_start() -> None:
         again = rig.process()
         owners: list[Any] = [rig.first.worker.owner]
         await rig.passing(again.service.start())
-        owners.append(again.worker.owner.replace(":2:", ":1:"))
+        owners.append(again.worker.owner.replace("-2-", "-1-"))
         assert owners[0] != owners[1]
-        assert [owner.rsplit(":", 1)[0] for owner in owners] == ["rig:1", "rig:1"]
+        assert [owner.rsplit("-", 1)[0] for owner in owners] == ["rig-1", "rig-1"]

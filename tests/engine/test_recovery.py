@@ -76,6 +76,24 @@ async def test_R40_a_worker_that_lives_keeps_its_runs_however_long_they_take() -
         assert (rig.row(uid).leg, len(trap.began)) == (1, 1)
 
 
+async def test_R40_orphans_and_the_queue_take_turns() -> None:
+    """A worker with one slot recovers a run, then drives one that waits, and so on: neither kind waits for all of the other."""
+    trap = Trap()
+    async with Rig(trap.agent, worker=False) as rig:
+        trap.rig = rig
+        first = await rig.start()
+        orphans = [await rig.begin() for _ in range(4)]
+        await trap.calls(rig, 4)
+        await first.die()
+        await rig.pass_seconds(TTL + 1)
+        trap.shut = False
+        queued = [await rig.begin() for _ in range(4)]
+        await rig.start(settings=replace(SETTINGS, concurrency=1))
+        for uid in (*orphans, *queued):
+            await rig.over(uid)
+        assert [uid in orphans for uid, _ in trap.began[4:]] == [True, False] * 4
+
+
 async def test_R40_after_too_many_recoveries_the_run_ends_failed() -> None:
     """I-19: it says so, and its history is paired."""
     trap = Trap()
@@ -354,3 +372,15 @@ async def test_R41a_a_run_that_a_newer_version_wrote_is_left_as_it_is() -> None:
         assert rig.row(uid) == before
         await breathe()
         assert rig.first.telemetry.names.count("claim_failed") == 2
+
+
+async def test_a_run_whose_stored_state_nobody_can_read_ends_failed() -> None:
+    """Taking it again and again would help nobody."""
+    async with Rig(agent(DONE), worker=False) as rig:
+        uid = await rig.begin()
+        rig.rows(uid).envelope = replace(rig.row(uid), state="{not a state")
+        process = await rig.start()
+        await rig.over(uid)
+        error = rig.view(uid)["error"]
+        assert (rig.row(uid).status, error["code"], error["transient"]) == (Status.FAILED, "internal", False)
+        assert "state_unreadable" in process.telemetry.names

@@ -321,14 +321,14 @@ async def test_R44_an_outage_ends_a_stream_with_its_cursor_intact_or_is_waited_o
     """A reader that has to read says that the store is away, and comes again; one that listens just hears later."""
     async with Rig(agent(words(30, pause=0.2))) as rig:
         far = await rig.start(worker=False)
-        uid = await rig.begin()
+        other, uid = await rig.begin(), await rig.begin()
         reader = Reader(rig, far, uid)
         await rig.until(lambda: len(reader.heard) > 3)
         far.faults.down = True
         await rig.pass_seconds(2)
         heard = len(reader.heard)
         with pytest.raises(Unavailable):
-            await rig.passing(Reader(rig, far, uid).task)
+            await rig.passing(Reader(rig, far, other).task)
         far.faults.down = False
         await rig.until(reader.task.done)
         reader.check()

@@ -116,7 +116,16 @@ async def test_reads_of_a_run_are_few() -> None:
         rig.faults.done.clear()
         await rig.run()
         reads = [name for name in rig.faults.done if name in ("messages", "receipts", "mail", "heads", "frames", "get")]
-        assert reads == ["get", "messages"]
+        assert reads == ["messages"]
+
+
+async def test_what_nobody_waits_for_is_not_asked_of_the_store() -> None:
+    """A worker that is not full has nothing more to claim when a run of its own is over, and a created run is not read back."""
+    async with Rig(agent(calls("look"), DONE, tools=[look])) as rig:
+        rig.faults.done.clear()
+        await rig.run()
+        asked = [name for name in rig.faults.done if name != "beat"]
+        assert asked == ["create", "claim", "messages", "commit", "commit", "commit"]
 
 
 # -- R7 ------------------------------------------------------------------------------------------------------------------------

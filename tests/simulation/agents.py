@@ -148,6 +148,12 @@ class WatchedTool:
     async def project(self, raw: Any, context: Any) -> port.Returned:
         return await self.tool.project(raw, context)
 
+    async def probe(self, idempotency_key: str, arguments: Mapping[str, Any], context: Any) -> port.ProbeAnswer:
+        return await self.tool.probe(idempotency_key, arguments, context)
+
+    async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
+        return await self.tool.evidence_holds(evidence, context)
+
 
 # -- the model -----------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WRITES = frozenset({"create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "disown", "delete", "renew"})
+WRITES = frozenset(
+    {"create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "disown", "seize", "delete", "prune", "prune_keys", "renew"}
+)
 OF_RUNS = WRITES - {"renew"}
 
 

@@ -34,6 +34,7 @@ MOVES = {
     "commit": {(Status.RUNNING, status) for status in Status},
     "append_mail": {(status, status) for status in Status if not status.ended} | {(Status.SUSPENDED, Status.QUEUED)},
     "disown": {(Status.RUNNING, Status.QUEUED)},
+    "seize": {(Status.RUNNING, Status.QUEUED)},
 }
 """Which operation may change which status; any other leaves it alone (R1, I-20)."""
 
@@ -105,7 +106,7 @@ class Watch:
     def _position(self, before: Envelope, after: Envelope, process: Process, name: str, where: str) -> None:
         """R1, R2, R3: what moves revision, leg and journal."""
         steps = (after.revision - before.revision, after.leg - before.leg)
-        expected = {"claim": (1, 1), "commit": (1, 0), "disown": (1, 0)}.get(name, (0, 0))
+        expected = {"claim": (1, 1), "commit": (1, 0), "disown": (1, 0), "seize": (1, 0)}.get(name, (0, 0))
         self.check(steps == expected, "R2 revision and leg move one by one", where)
         if name not in ("commit", "append_frames"):
             self.check(after.last_seq == before.last_seq and after.state == before.state, "R1 only the holder writes", where)

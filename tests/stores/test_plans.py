@@ -14,14 +14,13 @@ import asyncpg
 import pytest
 
 from runward.ports.reads import ActorQuery, ApprovalQuery, Order
-from runward.stores.sql import SqlStores, queries
-from runward.stores.sql.lists import listed, listed_approvals
-from runward.stores.sql.postgres import claim, leases, mailbox
+from runward.stores.sql import SqlStores, lists, queries
+from runward.stores.sql.postgres import claim, leases, mailbox, pruning
 from runward.stores.sql.postgres.address import address_of
 from runward.stores.sql.sqlite import leases as sqlite_leases
 from runward.stores.sql.statements import POSTGRES, SQLITE, Statement
 from runward.stores.sql.urls import parsed
-from tests.contract.builders import TENANT, claim_request, created, running, uid_of
+from tests.contract.builders import BASE, TENANT, claim_request, created, running, uid_of
 from tests.stores.conftest import opened, url_of
 
 SLEEPERS = 20_000
@@ -40,6 +39,7 @@ CLAIM = {
     "owner": "worker-1",
     "bindings": ["b1", "b2"],
     "limit": 32,
+    "overdue": 16,
     "candidates": 96,
     "suspects": 1,
     "ttl": 30_000,
@@ -138,7 +138,14 @@ async def test_every_hot_statement_finds_its_rows_by_an_index(planner: Planner) 
     statements: list[tuple[Statement, dict[str, Any]]] = [
         (leases.renew_statement(), {"owner": "worker-1", "uids": [uid, uid_of(2)], "ttl": 1000}),
         (leases._ask_drain(), {"uid": uid}),
-        (leases._delete(), {"uid": uid}),
+        (leases._disown(), {"owner": "worker-1", "lost_uid": [uid], "lost_leg": [1]}),
+        (leases._seize(lapsed_only=True), {"uid": uid, "count": 1, "letter_place": [1], **letter}),
+        (queries.owned(POSTGRES), {"owner": "worker-1"}),
+        (lists.held(POSTGRES, lapsed_for_ms=0, after=None, limit=10), {}),
+        (queries.remembered(POSTGRES), {"scope": "s", "route": "r", "key": "k"}),
+        (pruning._delete(), {"uid": uid}),
+        (pruning._prune(), {"before": BASE, "limit": 10}),
+        (pruning._prune_keys(), {"before": BASE, "limit": 10}),
         (mailbox._append_mail(shape), {"uid": uid, "count": 1, "letter_place": [1], **letter}),
         (queries.heads(POSTGRES), {"uids": [uid, uid_of(2)]}),
         (queries.get(POSTGRES), {"uid": uid}),
@@ -152,7 +159,7 @@ async def test_every_hot_statement_finds_its_rows_by_an_index(planner: Planner) 
     for statement, values in statements:
         reads_little(await plan(connection, statement, values))
     for page in (ActorQuery(kind="run", scope=TENANT, limit=20), ActorQuery(kind="run", scope=TENANT, limit=20, order=Order.OLDEST)):
-        reads_little(await plan(connection, listed(POSTGRES, page), {}))
+        reads_little(await plan(connection, lists.listed(POSTGRES, page), {}))
 
 
 INBOX = """
@@ -182,7 +189,7 @@ async def test_an_inbox_is_found_by_what_is_asked_for(planner: Planner) -> None:
     await connection.execute(INBOX.format(id="'ap_' || n", uid="'f' || lpad(n::text, 31, '0')", now=now, series=series))
     await connection.execute("ANALYZE approvals")
     for page in INBOX_PAGES:
-        reads_little(await plan(connection, listed_approvals(POSTGRES, page), {}))
+        reads_little(await plan(connection, lists.listed_approvals(POSTGRES, page), {}))
     one = queries.approval(POSTGRES, tenant=True, user=False, namespace=False)
     reads_little(await plan(connection, one, {"id": "ap_7", "tenant": "acme"}))
 
@@ -227,7 +234,7 @@ async def test_sqlite_does_not_read_a_whole_inbox(file: Path) -> None:
     connection.execute(INBOX.format(id="'ap_' || n", uid="printf('f%031d', n)", now=now, series=numbers))
     connection.commit()
     for page in INBOX_PAGES:
-        statement = listed_approvals(SQLITE, page)
+        statement = lists.listed_approvals(SQLITE, page)
         assert await asyncio.to_thread(steps_of, file, [(statement, {})]) < 5_000, explained(connection, statement, {})
     connection.close()
     await stores.store.close()

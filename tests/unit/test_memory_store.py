@@ -12,7 +12,8 @@ from runward.core.errors import InvariantViolated, Unavailable
 from runward.core.kernel.actor import Envelope, Scope, Status
 from runward.core.kernel.commit import Changes, Stale, Written
 from runward.ports.reads import ActorQuery, ApprovalQuery
-from runward.stores.memory import Faults, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.ports.singletons import Lease
+from runward.stores.memory import Faults, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from tests.contract.builders import (
     append,
     approval,
@@ -89,6 +90,7 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
     clock = StillClock()
     database = MemoryDatabase(clock)
     store, reads, directory = MemoryStore(database), MemoryReads(database), MemoryDirectory(database)
+    singletons, lease = MemorySingletons(database), Lease(key="k", owner="w", token=1, until=1)
     envelope = await running(store)
     renewals = await store.renewals()
     operations: list[Callable[[], Awaitable[object]]] = [
@@ -101,6 +103,9 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: store.append_mail(append(1, "k1")),
         lambda: store.ask_drain(envelope.uid),
         lambda: store.owned("worker-1"),
+        lambda: store.seize(envelope.uid, letter("k2"), lapsed_only=True),
+        lambda: store.prune(ended_before=1, limit=1),
+        lambda: store.prune_keys(created_before=1, limit=1),
         lambda: store.disown("worker-1", {}),
         lambda: store.delete(envelope.uid),
         lambda: store.heads([envelope.uid]),
@@ -114,6 +119,8 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: reads.mail(envelope.uid, after=0, limit=None),
         lambda: reads.mail_by_key(envelope.uid, ["k1"]),
         lambda: reads.remembered(idempotency_key()),
+        lambda: reads.held(lapsed_for_ms=None, after=None, limit=1),
+        lambda: reads.unclaimable([], after=None, limit=1),
         lambda: reads.approval(None, "ap_1"),
         lambda: reads.approvals(ApprovalQuery(scope=None)),
         lambda: directory.key_by_hash("h"),
@@ -123,8 +130,14 @@ async def test_every_operation_gives_others_a_turn_before_and_after() -> None:
         lambda: directory.set_authentication(True),
         lambda: directory.publish_agents([]),
         directory.agents,
+        lambda: directory.ask_worker_drain("w"),
         lambda: directory.forget_worker("w"),
+        lambda: directory.forget_silent_workers(1),
         directory.workers,
+        lambda: singletons.acquire("k", "w", 1),
+        lambda: singletons.renew(lease, 1),
+        lambda: singletons.release(lease),
+        lambda: singletons.prune(ended_before=1),
     ]
     for operation in operations:
         clock.turns = 0
@@ -156,6 +169,19 @@ async def test_time_is_the_clocks(store: MemoryStore) -> None:
     assert envelope.lease_until == 36_250
     clock.seconds = 31.251
     assert len((await store.claim(claim_request("b1"))).taken) == 1
+
+
+async def test_tokens_of_a_key_grow_also_when_they_are_ahead_of_the_clock_and_it_is_pruned() -> None:
+    clock = StillClock()
+    singletons = MemorySingletons(MemoryDatabase(clock, epoch_ms=5_000))
+    tokens = []
+    for _ in range(10):
+        lease = await singletons.acquire("k", "w", 1)
+        assert lease is not None and await singletons.release(lease)
+        tokens.append(lease.token)
+        clock.seconds += 0.001 * (len(tokens) > 5)
+        await singletons.prune(ended_before=10**12)
+    assert tokens == sorted(set(tokens))
 
 
 # -- faults --------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runward.core.errors import NotPermitted, Unauthenticated
 from runward.core.kernel.actor import Scope
@@ -101,7 +101,7 @@ def narrowed(caller: Caller, tenant: str | None) -> Caller:
         return caller
     if not caller.operator:
         raise NotPermitted("Only an operator key may name a tenant.")
-    return Caller(name=caller.name, scope=Scope(tenant=tenant), permissions=caller.permissions, operator=True, narrowed=True)
+    return replace(caller, scope=Scope(tenant=tenant), narrowed=True)
 
 
 def _caller(key: ApiKey) -> Caller:

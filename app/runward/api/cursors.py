@@ -32,8 +32,8 @@ def of_stream(headers: Sequence[str], after: Sequence[str], last_seq: int) -> in
     return cursor
 
 
-def of_messages(cursor: str | None) -> int:
-    """The seq after which messages are listed. Raises Invalid, `invalid_cursor`."""
+def of_numbered(cursor: str | None) -> int:
+    """The seq after which messages or mail are listed. Raises Invalid, `invalid_cursor`."""
     after = 0 if cursor is None else number(cursor)
     if after is None:
         raise _foreign()

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
+from runward.engine.deliveries import Deliveries
+from runward.engine.operations import Operations
 from runward.engine.queries import Queries
 from runward.engine.services import Services
+from runward.engine.why import Whys
 
 MAX_BODY_BYTES = 1_048_576
 MAX_STREAMS = 2_000
@@ -18,7 +22,7 @@ MAX_STREAMS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Commands and queries, and what the process says of itself.
+    """Everything callers may ask, and what the process says of itself.
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
     properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
@@ -26,7 +30,11 @@ class Door:
     """
 
     commands: Commands
+    operations: Operations
+    whys: Whys
     queries: Queries
+    deliveries: Deliveries
+    approvals: Approvals
     catalog: Catalog
     services: Services
     ready: Callable[[], Awaitable[bool]]

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from runward.api.permissions import spelled
 from runward.api.problems import MEDIA_TYPE
 from runward.api.query_strings import Query
 from runward.api.routes import ROUTES
@@ -26,7 +27,7 @@ HEADERS: Mapping[str, str] = {
     "Location": "Where the run is found.",
     "Preference-Applied": "Which preference was honoured.",
     "Retry-After": "When to look again, in seconds.",
-    "Idempotency-Key": "Makes the request repeatable: 1 to 255 visible ASCII characters. A key outlives its run.",
+    "Idempotency-Key": "1 to 255 visible ASCII characters. Makes creating a run repeatable; what is sent to a run is repeatable by itself.",
     "Last-Event-ID": "The id of the last event that was seen; a plain decimal number.",
     "Prefer": "`wait=N`: answer once the run is over, or after N seconds, 60 at most.",
 }
@@ -97,7 +98,7 @@ def described(route: Route) -> DoorRoute:
         "openapi_extra": {
             "parameters": [*map(_header, route.headers), *([_TENANT] if route.permission and not route.reads_query else [])],
             "security": [] if route.permission is None else [{}, {"key": []}],
-            "x-permission": route.permission,
+            "x-permission": spelled(route.permission),
         },
     }
     return DoorRoute(route.path, route.endpoint, route=route, **options)

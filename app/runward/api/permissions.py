@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from runward.engine.callers import Permission
 
-PERMISSIONS: Mapping[str, Permission | None] = {
+Needs = Permission | tuple[Permission, ...] | None
+"""What a call needs: a permission; one of several, where it depends on the body which; or None: anybody may, without a key."""
+
+PERMISSIONS: Mapping[str, Needs] = {
     "POST /runs": Permission.RUNS_WRITE,
     "GET /runs": Permission.RUNS_READ,
     "GET /runs/{run_id}": Permission.RUNS_READ,
@@ -14,11 +17,28 @@ PERMISSIONS: Mapping[str, Permission | None] = {
     "GET /runs/{run_id}/events": Permission.RUNS_READ,
     "GET /runs/{run_id}/messages": Permission.RUNS_READ,
     "GET /runs/{run_id}/receipts": Permission.RUNS_READ,
+    "GET /runs/{run_id}/inbox": Permission.RUNS_READ,
+    "POST /runs/{run_id}/approvals": Permission.APPROVALS_DECIDE,
+    "POST /runs/{run_id}/tool-results": Permission.RUNS_WRITE,
+    "POST /runs/{run_id}/answers": Permission.RUNS_WRITE,
+    "POST /runs/{run_id}/reconcile": Permission.APPROVALS_DECIDE,
+    "POST /runs/{run_id}/resume": (Permission.RUNS_WRITE, Permission.APPROVALS_DECIDE),
     "POST /runs/{run_id}/cancel": Permission.RUNS_WRITE,
+    "GET /approvals": Permission.APPROVALS_DECIDE,
+    "GET /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
+    "POST /approvals/{approval_id}": Permission.APPROVALS_DECIDE,
+    "POST /runs/cancel": Permission.RUNS_WRITE,
+    "GET /runs/{run_id}/why": Permission.RUNS_READ,
+    "POST /runs/{run_id}/drain": Permission.RUNS_WRITE,
     "GET /agents": Permission.RUNS_READ,
     "GET /agents/{name}": Permission.RUNS_READ,
     "GET /healthz": None,
     "GET /readyz": None,
     "GET /openapi.json": None,
 }
-"""What a caller's key must allow, by method and path. None: anybody, without a key."""
+"""What a caller's key must allow, by method and path."""
+
+
+def spelled(needs: Needs) -> str | None:
+    """What a call needs, as the documents say it."""
+    return " or ".join(needs) if isinstance(needs, tuple) else needs and needs.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fastapi.routing import APIRoute
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from runward.api.asking import Asked
 from runward.api.auth import narrowed
 from runward.api.bodies import read_json
-from runward.api.permissions import PERMISSIONS
+from runward.api.permissions import PERMISSIONS, Needs
 from runward.api.query_strings import Query, read_query
 from runward.api.validation import invalid
 from runward.core.errors import NotFound, Unavailable
@@ -50,7 +50,7 @@ class Route:
     headers: Sequence[str] = ()
     tag: str = "runs"
     turned_away: Callable[[Asked], Response] | None = None
-    permission: Permission | None = field(init=False)
+    permission: Needs = field(init=False)
 
     @property
     def reads_query(self) -> bool:
@@ -79,19 +79,21 @@ class DoorRoute(APIRoute):
 
     async def _handle(self, request: Request) -> Response:
         asked = Asked(request.scope, request.receive)
-        if self._route.permission is None:
+        needs = self._route.permission
+        if needs is None:
             return await self._route.endpoint(asked)
         try:
-            return await self._enter(asked, self._route.permission)
+            return await self._enter(asked, needs if isinstance(needs, tuple) else (needs,))
         except Unavailable:
             if self._route.turned_away is None:
                 raise
             return self._route.turned_away(asked)
 
-    async def _enter(self, asked: Asked, permission: Permission) -> Response:
+    async def _enter(self, asked: Asked, permissions: Sequence[Permission]) -> Response:
         given = [value for name, value in asked.scope["headers"] if name == b"authorization"]
-        asked.caller = await asked.authenticator.caller(given)
-        asked.caller.require(permission)
+        caller = await asked.authenticator.caller(given)
+        caller.require(*permissions)
+        asked.caller = replace(caller, address=None if asked.client is None else asked.client.host)
         arguments = self._path(asked)
         raw = asked.scope["query_string"]
         if raw:

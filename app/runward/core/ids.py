@@ -11,6 +11,7 @@ ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """What an id in a request or URL looks like (R48). One spelling only: no escapes, no trailing newline."""
 
 _ID = re.compile(ID_PATTERN[:-1] + r"\Z")
+_NO_ID = re.compile(r"[^A-Za-z0-9.-]")
 
 
 def is_id(text: str) -> bool:
@@ -49,6 +50,11 @@ def approval_id(uid: str, tool_call_id: str, tool_name: str, version: str, argum
 def question_id(tool_call_id: str, number: int) -> str:
     """The id of the `number`-th question (from 1) that a call asks the user."""
     return f"{tool_call_id}.{number}"
+
+
+def worker_id(host: str, pid: int, unique: str) -> str:
+    """The id of one start of a worker process: it says where to look, and is an id like any other."""
+    return f"{_NO_ID.sub('-', host)[:64].lstrip('-.') or 'worker'}-{pid}-{unique}"
 
 
 def child_uid(parent_uid: str, tool_call_id: str) -> str:

@@ -32,6 +32,10 @@ class Listed:
     context_schema: Mapping[str, Any] | None
     manifest: Mapping[str, Any]
 
+    def output_schema(self, tool_name: str) -> Mapping[str, Any] | None:
+        """What a result of this tool has to fit; None where anything does."""
+        return next((tool["output_schema"] for tool in self.manifest["tools"] if tool["name"] == tool_name), None)
+
 
 class Catalog:
     """Finds agents by name and version. Workers publish what they can drive, so an API process without the code knows them too."""
@@ -47,6 +51,14 @@ class Catalog:
         """The version asked for, or the one defined last. This process's own agents come first."""
         found = _pick(self._local, name, version) or _pick(await self._known(FRESH_SECONDS), name, version)
         return found or _pick(await self._known(0), name, version)
+
+    async def bound(self, fingerprint: str) -> Listed | None:
+        """The agent with this binding, whichever its name; None when nobody has published it."""
+        for known in (self._local, await self._known(FRESH_SECONDS)):
+            for listed in known:
+                if listed.fingerprint == fingerprint:
+                    return listed
+        return None
 
     async def all(self) -> Sequence[Listed]:
         """Every version of every agent, by name, in the order they were defined."""

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Refused, Throttled
+from runward.agents.elsewhere import ClientTool
+from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused, Throttled
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
+    AppendAnswer,
     Appended,
     Created,
     CreatedIsGone,
@@ -54,7 +56,10 @@ class Repeatable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run to be created, as asked for. `start_at` is in milliseconds on the store's clock; None and the past mean now."""
+    """A run to be created, as asked for. `start_at` is in milliseconds on the store's clock; None and the past mean now.
+
+    `client_tools` are the fields of a `ClientTool` each.
+    """
 
     agent: str
     messages: Sequence[Message]
@@ -64,6 +69,7 @@ class NewRun:
     namespace: str | None = None
     context: Mapping[str, Any] | None = None
     tool_context: Mapping[str, Mapping[str, Any]] | None = None
+    client_tools: Sequence[Mapping[str, Any]] = ()
     limits: TighterLimits = field(default_factory=TighterLimits)
     priority: int = 0
     start_at: int | None = None
@@ -111,7 +117,7 @@ class Commands:
         match await self._services.store.create(actor, key):
             case Created():
                 self._services.bus.publish((Hint(Topic.READY, actor.uid),))
-                return RunCreated(row=await self._got(actor.uid), replayed=False)
+                return RunCreated(row=actor.as_created(actor.ready_at or actor.created_at), replayed=False)
             case PublicIdTaken():
                 raise Conflict(f"There is a run {new.run_id!r} already. Choose another run_id, or leave it out.", code="run_exists")
             case known:
@@ -121,11 +127,8 @@ class Commands:
         """Accepts a cancel: it outranks whatever its holder is about to do, and survives it (R37). Idempotent."""
         caller.require(Permission.RUNS_WRITE)
         row = await self._found(caller, run_id)
-        data = canonical_json({"reason": reason} if reason is not None else {})
-        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=canonical_json({"by": caller.name}))
-        match await self._services.store.append_mail(Append(uid=row.uid, letters=(letter,), care=True, marks_cancel=True)):
+        match await self.send_cancel(caller, row.uid, reason):
             case Appended():
-                self._services.bus.publish((Hint(Topic.MAIL, row.uid), Hint(Topic.READY, row.uid)))
                 return CancelAnswer(row=await self._got(row.uid), accepted=True)
             case KeyTaken():
                 row = await self._got(row.uid)
@@ -136,6 +139,15 @@ class Commands:
                 raise Throttled("The run's inbox is full. Try again once it has worked through it.")
             case _:
                 raise _no_such_run()
+
+    async def send_cancel(self, caller: Caller, uid: str, reason: str | None) -> AppendAnswer:
+        """Puts a cancel into the inbox of a run that the caller may see."""
+        data = canonical_json({"reason": reason} if reason is not None else {})
+        letter = Letter(kind=MailKind.CANCEL, key=cancel_key(), data=data, principal=caller.principal)
+        answer = await self._services.store.append_mail(Append(uid=uid, letters=(letter,), care=True, marks_cancel=True))
+        if isinstance(answer, Appended):
+            self._services.bus.publish((Hint(Topic.MAIL, uid), Hint(Topic.READY, uid)))
+        return answer
 
     async def delete_run(self, caller: Caller, run_id: str) -> None:
         """Deletes an ended run, whole. Its idempotency key goes on naming it (R42)."""
@@ -159,7 +171,7 @@ class Commands:
             raise Invalid(f"There is no agent {new.agent!r}{version}. GET /agents lists them.", code="unknown_agent")
         self._catalog.check_context(listed, new.context)
         _check_tools(listed, new.tool_context or {})
-        return self._actor(new, scope, listed)
+        return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
         """What a request is answered whose key is known."""
@@ -173,13 +185,13 @@ class Commands:
                 message = f"The run {public_id!r} that this Idempotency-Key made was deleted. Use a new key for a new run."
                 raise Conflict(message, code="run_deleted")
 
-    def _actor(self, new: NewRun, scope: Scope, listed: Listed) -> NewActor:
+    def _actor(self, new: NewRun, scope: Scope, listed: Listed, client_tools: Sequence[ClientTool]) -> NewActor:
         uid = self._services.chance.uid()
         now = self._services.time.now()
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
         run, said = begin(uid=uid, agent=new.agent, created_at=now, limits=limits, model=listed.model, messages=new.messages)
-        brought = brought_text(new.context, new.tool_context)
+        brought = brought_text(new.context, new.tool_context, client_tools)
         return NewActor(
             uid=uid,
             kind=KIND,
@@ -220,6 +232,24 @@ def _check_tools(listed: Listed, named: Mapping[str, Any]) -> None:
     for name in named:
         if name not in listed.tools:
             raise Invalid(f"The agent {listed.name!r} has no tool {name!r}.", code="unknown_tool")
+
+
+def _client_tools(listed: Listed, brought: Sequence[Mapping[str, Any]]) -> list[ClientTool]:
+    """The tools that a request brings for its run alone. What is wrong with a schema is not told: it would echo what was sent (R46)."""
+    tools, names, problems = [], set(listed.tools), []
+    for index, fields in enumerate(brought):
+        if fields["name"] in names:
+            detail = "There is a tool of this name already: the agent's, or one before it."
+            problems.append(Problem(pointer=f"/client_tools/{index}/name", code="invalid_value", detail=detail))
+        names.add(fields["name"])
+        try:
+            tools.append(ClientTool(**fields))
+        except DefinitionError:
+            detail = "`parameters` has to be a JSON Schema of an object, and `output_schema` a JSON Schema."
+            problems.append(Problem(pointer=f"/client_tools/{index}", code="invalid_value", detail=detail))
+    if problems:
+        raise Invalid(f"{problems[0].pointer}: {problems[0].detail}", problems=problems)
+    return tools
 
 
 def _no_such_run() -> NotFound:

@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
-from runward.core.runs import codec
 from runward.core.runs.apply import apply
 from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, CheckEvidence, ChooseModel, Decision, LegOver, Probe, RunCall, Screen, Work, decide
@@ -24,7 +23,6 @@ from runward.core.runs.facts import (
     Close,
     DrainAsked,
     Happening,
-    LegStarted,
     MailCame,
     Mark,
     ModelChosen,
@@ -32,13 +30,13 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
-from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.kept import Kept
+from runward.engine.loading import leg_started, loaded
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
 from runward.engine.services import Services
@@ -92,8 +90,9 @@ class Leg:
         self._timer = Timer(services.clock, self._wake.set)
         self._news = False
         self._asked_to_drain = False
-        self._chosen = False
-        """Whether the model was chosen and that is not durable yet: it is chosen once, so the call waits for it."""
+        self._unsaved = False
+        """Whether something changed that only the state tells of, and has to be durable before the leg goes on: the model, which is chosen
+        once, or mail that was applied."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -137,8 +136,7 @@ class Leg:
     # -- what others tell the leg ------------------------------------------------------------------------------------------
 
     def heard(self, head: Head) -> None:
-        """Where the store says the run stands: there may be mail, or somebody asks for a drain, or it is somebody else's by now. An answer
-        from before this leg began says nothing."""
+        """Where the store says the run stands: news, or it is somebody else's by now. An answer from before this leg began says nothing."""
         if head.leg > self._row.leg:
             self.lose()
         elif head.leg == self._row.leg:
@@ -194,45 +192,24 @@ class Leg:
             self._kept.drop()
 
     async def _begin(self) -> None:
-        row = self._row
-        run, unreadable = self._stored()
-        if any(call.attempt or not call.open for call in run.turn):  # what they returned, were answered, or saved is on their receipts
-            step = run.step
-            run = with_results(run, await self._read(lambda: self._services.reads.receipts(row.uid, step=step)))
-        self._run = run
-        exhausted = self._claimed.recovered and row.recoveries > self._max_recoveries
+        row, at = self._row, self._services.time.now()
+        run = await loaded(row, self._services, self.hold)
+        self._run = run or self._run
+        caretaker = self._performer is None
         self._fold(
-            LegStarted(
-                at=self._services.time.now(),
-                leg=row.leg,
-                worker=self._worker,
-                binding=row.binding,
-                reopened=run.status.ended and not row.status.ended,
-                recovered=self._claimed.recovered,
-                last_write_at=row.updated_at,
-                exhausted=exhausted,
-                caretaker=self._performer is None,
-            )
+            leg_started(self._claimed, self._run, at=at, worker=self._worker, max_recoveries=self._max_recoveries, caretaker=caretaker)
         )
-        if unreadable:
-            self._fold(Broke(at=self._services.time.now(), code="internal", message=UNREADABLE, details={}))
+        if run is None:  # trying for ever would help nobody
+            self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
             await self._read_mail()
-
-    def _stored(self) -> tuple[RunState, bool]:
-        """The run as it is stored; a bare one, which can only end, where nobody can read it: trying for ever would help nobody."""
-        try:
-            return codec.decode(self._row.state), False
-        except ValueError as error:
-            self._services.telemetry.problem("state_unreadable", error, uid=self.uid)
-            return self._run, True
 
     async def _round(self) -> bool:
         """One turn of the loop: decide, make durable, act, wait. False once the leg is over."""
         self._take_facts()
         self._check_time()
         run, emitted, gated, decision = self._settled()
-        if isinstance(decision, Work):
+        if isinstance(decision, Work) and run is self._run:  # what follows from a move can only start once the move is durable
             free = [activity for activity in decision.start if self._is_new(activity) and isinstance(activity, NEEDS_NOTHING_DURABLE)]
             self._start(free, run)
             if free and emitted:
@@ -241,7 +218,7 @@ class Leg:
                     self._take_facts()
                     return True
         over = isinstance(decision, LegOver)
-        changed = emitted or run is not self._run or over or self._chosen
+        changed = emitted or run is not self._run or over or self._unsaved
         if changed and not await self._commit(run, emitted, gated=gated, release=over):
             await self._read_mail()
             return True
@@ -293,7 +270,7 @@ class Leg:
 
         if await self.journal.commit(changes, emitted.frames, at) is not None:
             return False
-        self._run, self._emitted, self._recoveries, self._chosen = covered, NOTHING, recoveries, False
+        self._run, self._emitted, self._recoveries, self._unsaved = covered, NOTHING, recoveries, False
         self._mail_applied += len(emitted.closings)
         self._kept.committed(self._facts)
         if self._performer is not None:
@@ -323,7 +300,7 @@ class Leg:
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
         self._run, emitted = apply(self._run, fact)
-        self._chosen = self._chosen or isinstance(fact, ModelChosen)
+        self._unsaved = self._unsaved or isinstance(fact, ModelChosen)
         if emitted.only_frames and not self._emitted and not isinstance(fact, AttemptEnded):
             self.journal.emit(emitted.frames)
         else:
@@ -363,7 +340,8 @@ class Leg:
         items = await self._read(lambda: self._services.reads.mail(self.uid, after=self._mail_applied, limit=None))
         for item in in_order(items):
             self._fold(MailCame(at=self._services.time.now(), mail=item))
-        self._mail_applied = max((item.seq for item in items), default=self._mail_applied)
+            self._mail_applied = max(self._mail_applied, item.seq)
+        self._unsaved = self._unsaved or (bool(items) and self._run.cancel is None)
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         return await patiently(read, hold=self.hold, clock=self._services.clock)

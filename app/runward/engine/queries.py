@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from runward.core.errors import Invalid, NotFound
-from runward.core.ids import canonical_json, digest, idempotency_key, is_id
+from runward.core.errors import NotFound
+from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
+from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
 from runward.core.runs import codec, view
 from runward.core.runs.state import KIND
-from runward.core.times import optional_rfc3339
+from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
+from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
 from runward.engine.services import Services
 from runward.engine.tail import RunGone, Subscription, Tails
 from runward.engine.timing import finished_within
-from runward.ports.reads import ActorQuery, Order, Place
-
-HORIZON_MS = 5_000
-"""Ascending pages show only what happened this long ago, so that a saved cursor never steps over a commit in flight."""
-
-MAX_TIME = 2**62
-"""Beyond any time there is, and still a number that every store takes."""
+from runward.ports.reads import ActorQuery, Order
 
 CONTROL = b'{"type":"data-agent"'
 """How a frame with the control state begins (encoding.py)."""
 
 Until = Literal["suspended", "ended"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page of a list, and the cursor of the next; None when this was the last."""
-
-    data: Sequence[dict[str, Any]]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +56,24 @@ class Queries:
 
     async def run(self, caller: Caller, run_id: str) -> RunView:
         """Raises NotFound for what is not there or not the caller's: the same answer."""
-        return shown(await self._row(caller, run_id))
+        return await self.current(await self._row(caller, run_id))
+
+    async def current(self, row: Envelope) -> RunView:
+        """A row as the run it is, without what has arrived in its inbox since: that is not pending any more (R1, R23)."""
+        arrived: frozenset[str] = frozenset()
+        if row.mail_received > row.mail_applied and not row.status.ended:
+            unapplied = await self._services.reads.mail(row.uid, after=row.mail_applied, limit=None)
+            arrived = frozenset(mail.key for mail in unapplied)
+        return shown(row, arrived)
 
     async def wait(self, uid: str, seconds: float, until: Until) -> RunView:
         """The run once it has ended, or (`suspended`) ended or suspended; as it is after so many seconds otherwise. Raises NotFound."""
         deadline = self._services.clock.monotonic() + seconds
         try:
-            async with self._tails.subscribe(uid, 0) as subscription:
+            async with self._tails.subscribe(uid, None) as subscription:
                 while True:
                     subscription.cursor = subscription.last
-                    run = shown(await self._got(uid))
+                    run = await self.current(await self._got(uid))
                     left = deadline - self._services.clock.monotonic()
                     if is_over(run.status, until) or left <= 0:
                         return run
@@ -90,15 +84,15 @@ class Queries:
     async def runs(self, caller: Caller, query: ActorQuery, cursor: str | None) -> Page:
         """A page of runs. `query.scope`, `after` and `horizon` are set here; a cursor belongs to its filters. Raises Invalid."""
         caller.require(Permission.RUNS_READ)
-        mark = digest(canonical_json([str(part) for part in (caller.reads, replace(query, limit=0))]))[:16]
-        query = replace(query, kind=KIND, scope=caller.reads, after=None if cursor is None else _opened(cursor, mark))
+        mark = mark_of(caller.reads, replace(query, limit=0))
+        query = replace(query, kind=KIND, scope=caller.reads, after=None if cursor is None else opened(cursor, mark))
         if query.order is not Order.NEWEST:
-            query = replace(query, horizon=self._services.time.now() - HORIZON_MS)
+            query = replace(query, horizon=horizon(self._services.time))
         rows = await self._services.reads.list(replace(query, limit=query.limit + 1))
         more, rows = len(rows) > query.limit, rows[: query.limit]
         last = rows[-1] if rows and more else None
         at = None if last is None else last.ended_at if query.order is Order.ENDED else last.created_at
-        following = None if last is None or at is None else _cursor(mark, at, last.uid)
+        following = None if last is None or at is None else cursor_of(mark, at, last.uid)
         return Page(data=[shown(row).shown for row in rows], next_cursor=following)
 
     async def messages(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Transcript:
@@ -118,6 +112,13 @@ class Queries:
         raw = Permission.OPS in caller.permissions
         data = [receipt_shown(row.uid, receipt, raw=raw) for receipt in rows[:limit]]
         return Page(data=data, next_cursor=rows[limit - 1].tool_call_id if len(rows) > limit else None)
+
+    async def inbox(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Page:
+        """What came for the run, in order, and what became of it."""
+        row = await self._row(caller, run_id)
+        items = await self._services.reads.mail(row.uid, after=after, limit=limit + 1)
+        data = [mail_shown(item) for item in items[:limit]]
+        return Page(data=data, next_cursor=str(items[limit - 1].seq) if len(items) > limit else None)
 
     async def place(self, caller: Caller, run_id: str) -> Envelope:
         """Where a run stands, for whoever is about to follow it. Raises NotFound."""
@@ -153,10 +154,10 @@ class Queries:
                 waiting.cancel()
 
 
-def shown(row: Envelope) -> RunView:
+def shown(row: Envelope, arrived: Container[str] = ()) -> RunView:
     """An actor's row as the run it is."""
     run = codec.decode(row.state)
-    return RunView(uid=row.uid, revision=row.revision, last_seq=row.last_seq, status=row.status, shown=view.view(row, run))
+    return RunView(uid=row.uid, revision=row.revision, last_seq=row.last_seq, status=row.status, shown=view.view(row, run, arrived))
 
 
 def is_over(status: Status, until: Until) -> bool:
@@ -168,6 +169,24 @@ def message_shown(row: MessageRow) -> dict[str, Any]:
     """A message as `/messages` shows it: what the provider wants back stays here."""
     step = {} if row.step is None else {"step": row.step}
     return {"seq": row.seq, "role": row.role, **step, "content": json.loads(row.content)}
+
+
+def mail_shown(mail: Mail) -> dict[str, Any]:
+    """An item of the inbox as `/inbox` shows it."""
+    state = "pending" if mail.applied_revision is None else "ignored" if mail.ignored else "applied"
+    return {
+        "seq": mail.seq,
+        "kind": mail.kind.value,
+        "data": json.loads(mail.data),
+        "principal": None if mail.principal is None else json.loads(mail.principal),
+        "received_at": rfc3339(mail.received_at),
+        "state": state,
+        "applied_revision": mail.applied_revision,
+    }
+
+
+def _dated(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if record is None else {**record, "at": rfc3339(record["at"])}
 
 
 def receipt_shown(uid: str, receipt: Receipt, *, raw: bool) -> dict[str, Any]:
@@ -186,29 +205,9 @@ def receipt_shown(uid: str, receipt: Receipt, *, raw: bool) -> dict[str, Any]:
         "is_error": receipt.is_error,
         "outcome": receipt.outcome,
         "effect_certain": detail["effect_certain"],
+        "approval": _dated(detail.get("approval")),
+        "reconciled": _dated(detail.get("reconciled")),
     }
     if raw:
         shown["raw"] = json.loads(receipt.raw or receipt.output or "null")
     return shown
-
-
-# -- cursors: opaque, and bound to the filter they came from -----------------------------------------------------------------
-
-
-def _cursor(mark: str, at: int, uid: str) -> str:
-    return base64.urlsafe_b64encode(canonical_json([mark, at, uid]).encode()).decode().rstrip("=")
-
-
-def _opened(cursor: str, mark: str) -> Place:
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        found, at, uid = json.loads(text)
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise _bad_cursor() from None
-    if found != mark or type(at) is not int or abs(at) > MAX_TIME or not isinstance(uid, str) or not is_id(uid):
-        raise _bad_cursor()
-    return Place(at=at, uid=uid)
-
-
-def _bad_cursor() -> Invalid:
-    return Invalid("This cursor is not one of this list with these filters.", code="invalid_cursor")

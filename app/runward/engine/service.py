@@ -11,15 +11,19 @@ from typing import Any
 from runward.agents.registry import Registry
 from runward.core.errors import DefinitionError, Unavailable
 from runward.core.kernel.commit import Claimed
+from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog, published
 from runward.engine.commands import Commands
+from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
+from runward.engine.operations import Operations
 from runward.engine.performer import Performer
 from runward.engine.queries import Queries
 from runward.engine.sealing import Seal
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.tail import Tails
+from runward.engine.why import Whys
 from runward.engine.worker import Worker
 from runward.ports.models import ModelClients
 
@@ -44,21 +48,34 @@ class Workforce:
 
 
 class Service:
-    """Commands and queries over one store, and a worker if this process has a workforce.
+    """Commands and queries over one store, and a worker if this process has a workforce. `working` is how the workers of this service work,
+    for a process that has none.
 
     `start` raises what keeps it from starting: `Unavailable`, `SchemaMismatch`, DefinitionError. `stop` drains; `drain` can be called
     first, to go on answering callers meanwhile.
     """
 
     def __init__(
-        self, *, services: Services, registry: Registry, seal: Seal, poll: float, poll_with_bus: float, workforce: Workforce | None
+        self,
+        *,
+        services: Services,
+        registry: Registry,
+        seal: Seal,
+        poll: float,
+        poll_with_bus: float,
+        workforce: Workforce | None,
+        working: WorkerSettings | None = None,
     ) -> None:
         self.services = services
         self.registry = registry
         self.tails = Tails(services, poll=poll, poll_with_bus=poll_with_bus)
         self.catalog = Catalog(services, registry)
         self.commands = Commands(services, self.catalog, seal)
+        self.operations = Operations(services, self.commands)
         self.queries = Queries(services, self.tails)
+        self.whys = Whys(services, working or (workforce.settings if workforce else WorkerSettings()))
+        self.deliveries = Deliveries(services, self.catalog)
+        self.approvals = Approvals(services, self.deliveries)
         self.worker: Worker | None = None
         self.draining = asyncio.Event()
         self._seal = seal

@@ -9,6 +9,7 @@ from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
+from runward.ports.singletons import Singletons
 from runward.ports.store import Store
 from runward.ports.telemetry import Telemetry
 
@@ -20,6 +21,7 @@ class Services:
     store: Store
     reads: Reads
     directory: Directory
+    singletons: Singletons
     bus: Bus
     clock: Clock
     chance: Chance

@@ -83,20 +83,22 @@ class Tail:
 
 
 class Subscription:
-    """One reader of one run: `async with tails.subscribe(uid, after) as subscription`."""
+    """One reader of one run: `async with tails.subscribe(uid, after) as subscription`. With `after` None it begins with what comes next."""
 
-    def __init__(self, tails: Tails, uid: str, after: int) -> None:
+    def __init__(self, tails: Tails, uid: str, after: int | None) -> None:
         self._tails = tails
         self._uid = uid
-        self.cursor = after
+        self._after = after
+        self.cursor = 0
 
     async def __aenter__(self) -> Subscription:
         self._tail = self._tails.watch(self._uid)
         try:
-            await self._tails.catch_up(self._tail)
+            await self._tails.catch_up(self._tail, self._after)
         except BaseException:
             self._tails.unwatch(self._tail)
             raise
+        self.cursor = self.last if self._after is None else self._after
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -152,17 +154,19 @@ class Tails:
         """How many runs are watched."""
         return len(self._tails)
 
-    def subscribe(self, uid: str, after: int) -> Subscription:
+    def subscribe(self, uid: str, after: int | None) -> Subscription:
         return Subscription(self, uid, after)
 
     # -- from the legs of this process ---------------------------------------------------------------------------------------
 
-    def driven_here(self, uid: str, driven: bool) -> None:
-        """A leg of this process drives the run, or does no longer: what it writes comes by `journaled`, hints about it are its own echo."""
+    def driven_here(self, uid: str, driven: bool, *, in_step: bool = True) -> None:
+        """A leg of this process drives the run, or does no longer: what it writes comes by `journaled`, hints about it are its own echo.
+        `in_step` False: it lost the run, so that some of those hints may have been another's."""
         if driven:
             self._local.add(uid)
-        else:
-            self._local.discard(uid)
+            return
+        self._local.discard(uid)
+        if not in_step:
             self._look(uid)
 
     def journaled(self, uid: str, frames: Sequence[StoredFrame]) -> None:
@@ -185,8 +189,13 @@ class Tails:
         if tail.watchers == 0 and self._tails.get(tail.uid) is tail:
             del self._tails[tail.uid]
 
-    async def catch_up(self, tail: Tail) -> None:
-        """Makes sure that the tail knows where its run stands."""
+    async def catch_up(self, tail: Tail, after: int | None = None) -> None:
+        """Makes sure that the tail knows where its run stands. The page behind a cursor says it, where that is the last one."""
+        if tail.last is None and after is not None:
+            page = await self.page(tail.uid, after)
+            if 0 < len(page) < PAGE and tail.last is None:
+                tail.last = after
+                tail.feed(page)
         if tail.last is None:
             head = (await self._services.store.heads([tail.uid])).get(tail.uid)
             if head is None:

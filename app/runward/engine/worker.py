@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from runward.core.ids import worker_id
 from runward.core.kernel.actor import Status
 from runward.core.kernel.commit import Claimed
+from runward.core.runs.dues import work_due
+from runward.engine.alarms import Alarms
 from runward.engine.deployment import Deployed
 from runward.engine.heartbeat import Heartbeat, HeartbeatThread
 from runward.engine.hold import Hold, LeaseLost
@@ -42,7 +46,7 @@ class Worker:
         own_thread: bool = True,
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
-        self.owner = f"{host}:{pid}:{services.chance.uid()}"
+        self.owner = worker_id(host, pid, services.chance.uid())
         self._services = services
         self._settings = settings
         self._deployments = deployments
@@ -58,11 +62,14 @@ class Worker:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._idle = asyncio.Event()
+        self._odd = itertools.cycle((1, 0))
+        """Of an odd number of runs the larger half goes to overdue ones and to ready ones in turns."""
         self._draining = False
         self._claiming = False
         self._unsettled = False
         self._ticked_at = services.clock.monotonic()
         self._loops: list[asyncio.Task[None]] = []
+        self._alarms = Alarms(services.clock, services.time, self._wake.set)
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat = Heartbeat(
             store=services.store,
@@ -105,6 +112,7 @@ class Worker:
         """Stops at once: what is still driven is left to its lease."""
         self._draining = True
         self._unsubscribe()
+        self._alarms.stop()
         tasks = [*self._tasks.values(), *self._loops]
         for task in tasks:
             task.cancel()
@@ -158,6 +166,7 @@ class Worker:
             owner=self.owner,
             bindings=tuple(self._deployments),
             limit=wanted,
+            overdue=(wanted + next(self._odd)) // 2,
             suspects=0 if any(leg.recoveries >= SUSPECT_RECOVERIES for leg in self._legs.values()) else 1,
             ttl_ms=round(self._settings.lease_ttl * 1000),
             recovery_delay_ms=round(self._settings.recovery_delay * 1000),
@@ -214,6 +223,8 @@ class Worker:
             await leg.drive()
             if leg.status is Status.QUEUED:
                 self._services.bus.publish((Hint(Topic.READY, leg.uid),))
+            elif leg.status is Status.SUSPENDED:
+                self._alarms.add(work_due(leg.run))
         except LeaseLost:
             self._abandon(leg)
             self._services.telemetry.event("lease_lost", uid=leg.uid)
@@ -224,12 +235,14 @@ class Worker:
             self._abandon(leg)
             self._services.telemetry.problem("leg_failed", error, uid=leg.uid)
         finally:
+            more_may_wait = self.free == 0 or leg.recoveries >= SUSPECT_RECOVERIES or leg.uid in self._abandoned
             del self._tasks[leg]
             if self._legs.get(leg.uid) is leg:
                 del self._legs[leg.uid]
                 self._driven = tuple(self._legs)
-                self._tails.driven_here(leg.uid, False)
-            self._wake.set()
+                self._tails.driven_here(leg.uid, False, in_step=leg.uid not in self._abandoned)
+            if more_may_wait:
+                self._wake.set()
             self._idle.set()
 
     def _abandon(self, leg: Leg) -> None:

@@ -42,7 +42,10 @@ class PublishedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """A worker process as it last said. `driving` counts its runs. Times in milliseconds on the store's clock."""
+    """A worker process as it last said. `driving` counts its runs. Times in milliseconds on the store's clock.
+
+    `asked_to_drain` is what others want of it, and nothing that it says itself.
+    """
 
     id: str
     host: str
@@ -53,6 +56,7 @@ class WorkerRow:
     driving: int
     draining: bool
     bindings: tuple[str, ...]
+    asked_to_drain: bool = False
 
 
 class Directory(Protocol):
@@ -88,11 +92,21 @@ class Directory(Protocol):
         """All agents published, by name and place."""
         ...
 
-    async def beat(self, worker: WorkerRow) -> None:
-        """Says that a worker lives; `beat_at` and `started_at` are stamped by the store."""
+    async def beat(self, worker: WorkerRow) -> bool:
+        """Says that a worker lives; `beat_at` and `started_at` are stamped by the store. Returns whether it was asked to drain."""
         ...
 
-    async def forget_worker(self, id: str) -> None: ...
+    async def ask_worker_drain(self, id: str) -> bool:
+        """Asks a worker to drain: its next beat tells it. False: there is no such worker."""
+        ...
+
+    async def forget_worker(self, id: str) -> None:
+        """The worker takes its leave."""
+        ...
+
+    async def forget_silent_workers(self, silent_ms: int) -> int:
+        """Forgets the workers whose last beat is longer ago than that by the store's clock, and returns how many they were."""
+        ...
 
     async def workers(self) -> Sequence[WorkerRow]:
         """Every worker that said so and did not take its leave, latest beat first."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from runward.core.kernel.actor import Position, Status
 from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
@@ -26,11 +26,18 @@ from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter
 from runward.core.kernel.records import ApprovalClosing
 
+KEYS_LIVE_MS: Final = 24 * 60 * 60 * 1000
+"""How long an idempotency key is remembered at least (R42)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
     """What a worker would take. `owner` is unique per process start. `limit` and `suspects` bound how many, the latter those that have
     already been recovered once or more (R40). `ttl_ms` is the lease's length. `bindings` are those the worker can drive; care needs none.
+
+    `overdue` says how many of `limit` lapsed leases and due care get before what is merely ready; the others they get behind that. So a
+    worker that asks for about half, and in turns for one and none when it takes one, neither lets a long queue keep it from recovering, nor
+    a thousand orphans from the queue.
 
     A recovered actor waits, after its lease ran out, for `recovery_delay_ms` x 2^(recoveries - 1) more when it is a suspect. Actors with
     `max_recoveries` recoveries are taken whatever their binding.
@@ -39,6 +46,7 @@ class ClaimRequest:
     owner: str
     bindings: Sequence[str]
     limit: int
+    overdue: int
     suspects: int
     ttl_ms: int
     recovery_delay_ms: int
@@ -51,7 +59,7 @@ class Append:
 
     - `wakes`: the actor becomes ready now and, when `suspended`, `queued` with a rank of now (R6); one that was queued for later gets that
       rank, too. `reopens`: so does one that is `failed`, and its `ended_at` is cleared (R10); only for `retry`, refused for any other
-      ended status.
+      ended status. A caretaker that has it loses it, and writes nothing more: to it the actor is over.
     - `care`: any worker may act on it now, whatever its binding (R41).
     - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
     - `marks_cancel`: sets `cancel_requested_at` when it is not set.
@@ -132,12 +140,15 @@ class Store(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        """Takes actors to drive, in one statement, skipping what others have locked. In this order, up to the limits:
+        """Takes actors to drive, in one statement, skipping what others have locked. They are of two kinds:
 
-        1. for each binding, `queued` or `suspended` ones without a lease whose `ready_at` is due; the lowest ranks of all bindings first;
-        2. those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
-           `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due;
-        3. those without a lease whose `care_at` is due, whatever their binding or status; an ended one keeps its status.
+        - *ready*: `queued` or `suspended` ones of the given bindings without a lease whose `ready_at` is due; the lowest ranks of all
+          bindings first;
+        - *overdue*: those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
+          `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due; and those without a lease whose
+          `care_at` is due, whatever their binding or status, also when they are ready besides; what has been due longest first.
+
+        First come so many overdue ones as the request says, then the ready ones, then the other overdue ones, all up to the limit.
 
         A taken one gets: owner, `lease_until` = now + ttl, leg + 1, revision + 1, status `running` (an ended one keeps its own),
         `started_at` when it had none, no `drain_leg`, no `ready_at`; a lease that had run out counts one recovery more. `care_at`
@@ -147,7 +158,8 @@ class Store(Protocol):
         ...
 
     async def commit(self, changes: Changes) -> CommitAnswer:
-        """Writes one commit of a leg, all or nothing, gated as `Changes` says. `Written` carries what is stored now.
+        """Writes one commit of a leg, all or nothing, gated as `Changes` says. `Written` carries what is stored now. An actor that is
+        `queued` or `suspended` is no leg's: `Stale`.
 
         `release` clears owner, expiry and `drain_leg`. Letters for others are numbered in the order given; a taken key, a recipient of
         another tenant and one that is gone, `completed` or `stopped` are dropped without a word; the others wake as an `Append` does.
@@ -170,6 +182,16 @@ class Store(Protocol):
         None, and nothing is stored (R39)."""
         ...
 
+    async def seize(self, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+        """Takes an actor from its holder, whose next write is `Stale`, and returns the leg it was taken from.
+
+        The letter goes into the mailbox, also when that is full; the lease and `drain_leg` are cleared, at revision + 1; the actor is
+        `queued`, ready now with at most a rank of now, and has one recovery more when its lease had run out. An ended one keeps its status
+        and is due for care, since the letter has to be applied. None, and nothing is stored: nobody holds it, with `lapsed_only` its lease
+        has not run out, or the letter's key is in the mailbox.
+        """
+        ...
+
     async def owned(self, owner: str) -> Mapping[str, int]:
         """Every actor under a lease of `owner`, lapsed or not, and which leg of it that is: how a claim whose answer was lost is found out
         (R2a)."""
@@ -184,6 +206,17 @@ class Store(Protocol):
     async def delete(self, uid: str) -> bool:
         """Deletes an ended actor that nobody holds, whole: rows of every table but its idempotency key. False, and nothing is deleted,
         when it has not ended, is held, or is gone."""
+        ...
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        """Deletes, as `delete` does, at most `limit` actors that ended and were last saved before a time, and whose mail is all applied;
+        those that ended first go first. Returns how many. A time later than the store's clock is cut back to it. An actor whose parent
+        exists is left, however old: it goes once its parent has gone (R45)."""
+        ...
+
+    async def prune_keys(self, *, created_before: int, limit: int) -> int:
+        """Forgets at most `limit` idempotency keys that were remembered before a time, oldest first, and returns how many; none younger
+        than `KEYS_LIVE_MS` (R42)."""
         ...
 
     async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:

@@ -16,13 +16,15 @@ from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
 from runward.engine.clock import SystemChance
 from runward.engine.commands import NewRun
+from runward.engine.deliveries import Input
 from runward.engine.deployment import Deployed
+from runward.engine.letters import AnswerIn, ResultIn, VerdictIn
 from runward.engine.sealing import Seal
 from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemoryStore
+from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
 from runward.testing.tools import WatchedTool
@@ -93,6 +95,7 @@ class TestService:
             store=MemoryStore(database),
             reads=MemoryReads(database),
             directory=MemoryDirectory(database),
+            singletons=MemorySingletons(database),
             bus=LocalBus(),
             clock=self.clock,
             chance=SystemChance(),
@@ -167,6 +170,43 @@ class TestService:
         """Cancels a run and returns once it has ended."""
         await self.service.commands.cancel_run(self._caller, _id(run), reason)
         return await self.wait(run)
+
+    # -- people ------------------------------------------------------------------------------------------------------------
+
+    async def approve(self, run: TestRun | str, *, reason: str | None = None, edited_arguments: Mapping[str, Any] | None = None) -> TestRun:
+        """Approves everything that the run waits to have approved, and returns once it has ended or waits again.
+
+        `edited_arguments` go with exactly one request. Raises AssertionError when it waits for no approval.
+        """
+        return await self._decide(run, VerdictIn(approval_id="", approved=True, reason=reason, edited_arguments=edited_arguments))
+
+    async def deny(self, run: TestRun | str, *, reason: str | None = None) -> TestRun:
+        """Denies it instead."""
+        return await self._decide(run, VerdictIn(approval_id="", approved=False, reason=reason))
+
+    async def answer(self, run: TestRun | str, text: str | None) -> TestRun:
+        """Answers every question of the run; None declines. Raises AssertionError when it asks none."""
+        questions = (await self.see(run)).pending["questions"]
+        assert questions, "The run asks nothing."
+        answers = [AnswerIn(question_id=question["question_id"], answer=text) for question in questions]
+        return await self.deliver(run, Input(answers=answers))
+
+    async def give_result(self, run: TestRun | str, tool_name: str, output: Any, *, is_error: bool = False) -> TestRun:
+        """Answers every open call of a client tool. Raises AssertionError when there is none."""
+        calls = [call for call in (await self.see(run)).pending["client_calls"] if call["tool_name"] == tool_name]
+        assert calls, f"The run waits for no {tool_name}."
+        results = [ResultIn(tool_call_id=call["tool_call_id"], output=output, is_error=is_error) for call in calls]
+        return await self.deliver(run, Input(tool_results=results))
+
+    async def deliver(self, run: TestRun | str, given: Input) -> TestRun:
+        """Sends any input (`runward.engine.deliveries.Input`), and returns once the run has ended or waits again."""
+        await self.service.deliveries.deliver(self._caller, _id(run), given)
+        return await self.wait(run)
+
+    async def _decide(self, run: TestRun | str, verdict: VerdictIn) -> TestRun:
+        requests = (await self.see(run)).pending["approvals"]
+        assert requests, "The run waits for no approval."
+        return await self.deliver(run, Input(approvals=[replace(verdict, approval_id=each["approval_id"]) for each in requests]))
 
     # -- faults and time -----------------------------------------------------------------------------------------------------
 

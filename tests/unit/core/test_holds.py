@@ -311,8 +311,9 @@ def test_R39_a_run_that_failed_on_hold_can_be_held_again() -> None:
 
 
 def test_R35_an_operator_may_raise_the_limits_of_a_run() -> None:
-    drive = Drive(max_steps=1).running("look").gets(MailKind.LIMITS, {"limits": {"max_steps": 3, "max_cost_usd": "2.50"}})
-    assert (drive.run.limits.max_steps, drive.run.limits.max_cost_usd, drive.run.limits.max_parallel_tools) == (3, "2.50", 8)
+    raised = {"limits": {"max_steps": 3, "timeout_seconds": 5, "max_total_tokens": 9}}
+    drive = Drive(max_steps=1, timeout_seconds=60).running("look").gets(MailKind.LIMITS, raised)
+    assert (drive.run.limits.max_steps, drive.run.limits.timeout_seconds, drive.run.limits.max_total_tokens) == (3, 60, None)
     drive.ends("1.1", How.RETURNED)
     assert drive.settle() == Work(start=(CallModel(2, 1),)), "it goes on by itself"
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runward.core import errors
-from runward.core.ids import ID_PATTERN, approval_id, call_id, canonical_json, child_uid, digest, idempotency_key, is_id
+from runward.core.ids import ID_PATTERN, approval_id, call_id, canonical_json, child_uid, digest, idempotency_key, is_id, worker_id
 from runward.core.kernel import mail
 from runward.core.kernel.actor import ENDED, Position, Scope, Status, rank_of
 from runward.core.kernel.commit import Changes, Face
@@ -33,6 +33,11 @@ from tests.unit.core.driving import T0, UID
 @pytest.mark.parametrize("text", ["a", "A-1_b.c", "7", "x" * 128])
 def test_R48_ids_as_they_may_be(text: str) -> None:
     assert is_id(text)
+
+
+@pytest.mark.parametrize("host", ["shop-7.example.org", "_odd host!", "", "h" * 255, "rechner-\N{LATIN SMALL LETTER U WITH DIAERESIS}"])
+def test_R48_a_workers_id_is_an_id_whatever_its_host_is_called(host: str) -> None:
+    assert is_id(worker_id(host, 4_194_304, "01a22e3c686c705c828f924d76cb479f"))
 
 
 @pytest.mark.parametrize("text", ["", ".", "-a", "_a", "a b", "a/b", "a\n", "é", "a%20", "x" * 129, "a\x00", "٣"])

@@ -33,7 +33,7 @@ async def follow_run(asked: Asked, run_id: RunId, query: Annotated[FollowRun, Fr
 
 async def list_messages(asked: Asked, run_id: RunId, query: Annotated[ListPart, FromQuery()]) -> Response:
     """The transcript as the model sees it, in order."""
-    page = await asked.door.queries.messages(asked.caller, run_id, after=cursors.of_messages(query.cursor), limit=query.limit)
+    page = await asked.door.queries.messages(asked.caller, run_id, after=cursors.of_numbered(query.cursor), limit=query.limit)
     return answer({"data": page.data, "next_cursor": page.next_cursor, "events_after": page.events_after})
 
 

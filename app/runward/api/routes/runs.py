@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Body
@@ -9,6 +10,7 @@ from fastapi import Query as FromQuery
 from starlette.responses import Response
 
 from runward.api.asking import Asked, answer
+from runward.api.filters import filtered
 from runward.api.following import RunFollower
 from runward.api.headers import idempotency_key, preferred_wait, wants_stream
 from runward.api.routing import Answer, Route
@@ -19,13 +21,10 @@ from runward.api.schemas.views import Cancelled, Run, RunPage
 from runward.api.sse import EventStream
 from runward.api.waiting import waited
 from runward.core.ids import canonical_json, digest
-from runward.core.kernel.actor import Status
 from runward.core.runs.limits import TighterLimits
-from runward.core.runs.state import KIND
-from runward.core.runs.waits import from_names
 from runward.engine.commands import NewRun, Repeatable, RunCreated
 from runward.engine.queries import RunView, is_over, shown
-from runward.ports.reads import ActorQuery, Order
+from runward.ports.reads import Order
 
 RETRY_SECONDS = "1"
 """When to look again after a wait that was too short."""
@@ -55,27 +54,7 @@ async def create_run(asked: Asked, body: CreateRun) -> Response:
 
 async def list_runs(asked: Asked, query: Annotated[ListRuns, FromQuery()]) -> Response:
     """A page of runs, newest first unless ordered otherwise. Pages never repeat or miss a run, whatever happens meanwhile."""
-    wanted = ActorQuery(
-        kind=KIND,
-        scope=None,
-        statuses=tuple(Status(status) for status in query.status),
-        waiting_on=int(from_names(query.waiting_on) or 0),
-        agent=query.agent,
-        agent_version=query.agent_version,
-        user=query.user,
-        namespace=query.namespace,
-        stop_reason=query.stop_reason,
-        task_outcome=query.task_outcome,
-        cancel_requested=query.cancel_requested,
-        metadata=query.named,
-        created_after=query.created_after,
-        created_before=query.created_before,
-        ended_after=query.ended_after,
-        ended_before=query.ended_before,
-        updated_before=query.updated_before,
-        order=Order(query.order),
-        limit=query.limit,
-    )
+    wanted = replace(filtered(query, query.named), order=Order(query.order), limit=query.limit)
     page = await asked.door.queries.runs(asked.caller, wanted, query.cursor)
     return answer({"data": page.data, "next_cursor": page.next_cursor})
 
@@ -117,6 +96,7 @@ def _new_run(body: CreateRun) -> NewRun:
         namespace=body.scope.namespace,
         context=body.context,
         tool_context=body.tool_context,
+        client_tools=[tool.fields for tool in body.client_tools],
         limits=TighterLimits(max_steps=limits.max_steps, timeout_seconds=limits.timeout_seconds, expires_seconds=limits.expires_seconds),
         priority=body.priority,
         start_at=body.start_at,

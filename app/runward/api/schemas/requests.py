@@ -15,6 +15,7 @@ from runward.ports.reads import Order
 MAX_SECONDS = 31_536_000
 """A year: the longest a limit may be."""
 MAX_TOOLS = 64
+MAX_DESCRIPTION = 4_096
 
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
 
@@ -32,6 +33,21 @@ class LimitsIn(Body):
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run; waiting does not count.")
     expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
+
+
+class ClientToolIn(Body):
+    """A tool that the caller's own program runs: the run waits for a result of each call."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] = ""
+    parameters: dict[str, Any] = Field(default_factory=dict, description="A JSON Schema of an object; `type` may be left out.")
+    output_schema: dict[str, Any] | None = Field(default=None, description="What a result has to fit; anything does without it.")
+    expires_seconds: Seconds | None = Field(default=None, description="How long the run waits for a result; for good without it.")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a client tool is made of."""
+        return {**self.model_dump(), "parameters": {"type": "object", **self.parameters}}
 
 
 class CreateRun(Body):
@@ -54,6 +70,9 @@ class CreateRun(Body):
     context: dict[str, Any] | None = Field(default=None, description="For author code only: never shown, never sent to a model.")
     tool_context: Annotated[dict[ToolName, dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = Field(
         default=None, description="The same, each only for its tool."
+    )
+    client_tools: Annotated[list[ClientToolIn], Field(max_length=MAX_TOOLS)] = Field(
+        default_factory=list, description="Tools for this run alone, beside the agent's own."
     )
     limits: LimitsIn = LimitsIn()
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
@@ -88,6 +107,22 @@ class ListPart(Query):
     """A page of what belongs to one run."""
 
     cursor: Cursor | None = Field(default=None, description="The `next_cursor` of the page before.")
+    limit: Limit = 100
+
+
+class ListApprovals(Query):
+    """Which requests for approval to list. `status` may be given more than once."""
+
+    status: tuple[Literal["pending", "approved", "denied", "expired", "cancelled"], ...] = ()
+    run_id: Label | None = None
+    agent: Label | None = None
+    tool: Label | None = None
+    user: Label | None = None
+    created_after: Time | None = Field(default=None, description="Inclusive.")
+    order: Literal["-created_at", "created_at"] = Field(
+        default=Order.NEWEST.value, description="The ascending one shows what happened at least 5 s ago."
+    )
+    cursor: Cursor | None = Field(default=None, description="The `next_cursor` of the page before, with the same filters.")
     limit: Limit = 100
 
 

@@ -22,6 +22,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class View(BaseModel):
+    """Something that is shown. Clients skip fields they do not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 def _metadata(value: dict[str, Any]) -> dict[str, Any]:
     if len(value) > MAX_METADATA_KEYS:
         raise PydanticCustomError("metadata", f"There may be at most {MAX_METADATA_KEYS} keys.")
@@ -45,7 +51,10 @@ def _short(value: str) -> str:
 
 RunId = Annotated[str, Path(pattern=ID_PATTERN, description="The run's public id.", examples=["order-7-status"])]
 AgentName = Annotated[str, Path(pattern=ID_PATTERN, description="The agent's name.", examples=["support"])]
+ApprovalId = Annotated[str, Path(pattern=ID_PATTERN, description="The request's id.", examples=["ap_0c1d"])]
 NewId = Annotated[str, Field(pattern=ID_PATTERN)]
+ItemId = Annotated[str, Field(pattern=ID_PATTERN)]
+"""The id of something that waits in a run, as the run shows it."""
 Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A name of something that is not ours: a user, a tenant. Any characters but control characters."""
 Metadata = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], Any], AfterValidator(_metadata)]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runward.api.problems import STATUSES
+from runward.api.schemas.pending import EffectName, Pending
+from runward.api.schemas.values import View
 from runward.core.messages import Part, Role
 
 Status = Literal["queued", "running", "suspended", "completed", "stopped", "failed"]
 TaskOutcome = Literal["in_progress", "needs_reconciliation", "failed", "denied", "resolved"]
-
-
-class View(BaseModel):
-    """Something that is shown. Clients skip fields they do not know."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 class ScopeView(View):
@@ -49,35 +45,6 @@ class Failure(View):
     message: str
     transient: bool
     details: dict[str, Any]
-
-
-class UnknownEffect(View):
-    """A call that may have happened, and nobody knows."""
-
-    tool_call_id: str
-    step: int
-    tool_name: str
-    effect: Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
-    arguments: Any
-    idempotency_key: str
-    attempt: int
-    started_at: str
-    worker: str
-    evidence_required: bool
-
-
-class Pending(View):
-    """What a run waits for, or has left unsettled. This version fills `unknown_effects` only."""
-
-    approvals: list[Any]
-    client_calls: list[Any]
-    questions: list[Any]
-    timers: list[Any]
-    tasks: list[Any]
-    children: list[Any]
-    unknown_effects: list[UnknownEffect]
-    budget: None
-    hold: None
 
 
 class UsageView(View):
@@ -155,6 +122,29 @@ class MessagePage(View):
     events_after: int
 
 
+class ReceiptApproval(View):
+    """What was decided about a call. `requested_arguments`: those that were shown, where the verdict changed them."""
+
+    approval_id: str
+    approved: bool
+    at: str
+    by: str | None = None
+    reason: str | None = None
+    requested_arguments: Any = None
+
+
+class Reconciled(View):
+    """How an unknown effect was settled: `by` somebody, or by the tool itself (`probe`). `verified`: the tool looked at the evidence."""
+
+    decision: Literal["retry", "result", "error"]
+    at: str
+    by: str | None = None
+    note: str | None = None
+    evidence: dict[str, Any] | None = None
+    verified: bool | None = None
+    probe: str | None = None
+
+
 class ReceiptView(View):
     """The durable record of one tool call. `raw` is what the tool returned; only for callers with `ops`."""
 
@@ -162,7 +152,7 @@ class ReceiptView(View):
     tool_call_id: str
     tool_name: str
     stage: Literal["executing", "executed", "completed", "failed", "suspended"]
-    effect: Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
+    effect: EffectName
     attempt: int
     idempotency_key: str
     started_at: str | None
@@ -170,6 +160,8 @@ class ReceiptView(View):
     is_error: bool
     outcome: str | None
     effect_certain: bool
+    approval: ReceiptApproval | None
+    reconciled: Reconciled | None
     raw: Any = None
 
 
@@ -193,7 +185,7 @@ class ToolView(View):
     name: str
     description: str
     kind: str
-    effect: Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
+    effect: EffectName
     needs_approval: Literal["never", "always", "sometimes"]
     editable: bool
     parameters: dict[str, Any]

@@ -33,6 +33,9 @@ class Status(StrEnum):
 
 ENDED: Final = frozenset({Status.COMPLETED, Status.STOPPED, Status.FAILED})
 
+DRIVEN: Final = ENDED | {Status.RUNNING}
+"""What an actor is while a leg has it: an ended one under a caretaker keeps its status."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:

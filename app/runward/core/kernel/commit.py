@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runward.core.kernel.actor import Envelope, Position, Scope, Status
+from runward.core.kernel.actor import Envelope, Position, Scope, Status, rank_of
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter, MailTo
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt
@@ -67,6 +67,46 @@ class NewActor:
     created_at: int
     frames: tuple[StoredFrame, ...]
     messages: tuple[MessageRow, ...]
+
+    def as_created(self, ready_at: int) -> Envelope:
+        """The row that its creation makes."""
+        return Envelope(
+            uid=self.uid,
+            kind=self.kind,
+            format=self.format,
+            public_id=self.public_id,
+            scope=self.scope,
+            status=Status.QUEUED,
+            revision=1,
+            leg=0,
+            recoveries=0,
+            lease_owner=None,
+            lease_until=None,
+            drain_leg=None,
+            last_seq=len(self.frames),
+            mail_received=0,
+            mail_applied=0,
+            ready_at=ready_at,
+            care_at=self.care_at,
+            rank=rank_of(ready_at, self.priority),
+            priority=self.priority,
+            binding=self.binding,
+            agent=self.agent,
+            agent_version=self.agent_version,
+            session_id=self.session_id,
+            parent_uid=self.parent_uid,
+            waiting_on=0,
+            stop_reason=None,
+            task_outcome=self.task_outcome,
+            metadata=self.metadata,
+            context=self.context,
+            state=self.state,
+            created_at=self.created_at,
+            updated_at=self.created_at,
+            started_at=None,
+            ended_at=None,
+            cancel_requested_at=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runward.core.errors import InvariantViolated
 from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
@@ -13,6 +11,7 @@ from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import AnswerReceived, CallAsked, ModelBrokenOff, ModelFailed
 from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
+from runward.core.values import replace
 
 Applied = tuple[RunState, Emitted]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs import answers, frames, inputs, turns, unknowns, waiting
@@ -40,6 +38,7 @@ from runward.core.runs.facts import (
 from runward.core.runs.state import Ending, Failure, RunState, StopReason
 from runward.core.runs.transitions import RunEvent, next_status
 from runward.core.runs.view import call_states, control
+from runward.core.values import replace
 
 _ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED, Status.FAILED: RunEvent.FAILED}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from runward.core.ids import approval_id, canonical_json, digest
@@ -18,6 +17,7 @@ from runward.core.runs.receipts import receipt_of, to_text
 from runward.core.runs.sentences import NOBODY_DECIDED, denied
 from runward.core.runs.state import Ending, RunState, StopReason
 from runward.core.runs.transitions import CallEvent, next_stage
+from runward.core.values import replace
 
 
 def to_be_asked(run: RunState, call: Call, terms: ApprovalTerms, decided_on: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from runward.core.messages import Message
 from runward.core.runs import frames
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.limits import Limits
 from runward.core.runs.state import Reservation, RunState
+from runward.core.values import replace
 
 
 def begin(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import is_
 
 from pydantic import TypeAdapter
 
 from runward.core.runs.calls import Call
 from runward.core.runs.state import RunState
+from runward.core.values import replace
 
 _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
 _OF_THE_LEG = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runward.core.runs import frames
 from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.emitted import Emitted
@@ -11,6 +9,7 @@ from runward.core.runs.receipts import TOLD, receipt_of
 from runward.core.runs.sentences import CANCELLED, FINISHED_UNSEEN, NOT_STARTED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
+from runward.core.values import replace
 
 Applied = tuple[RunState, Emitted]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.frames import Frame
@@ -15,6 +14,7 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied
 from runward.core.runs.state import Cancel, Hold, RunState
 from runward.core.runs.view import control
+from runward.core.values import replace
 
 
 def came(run: RunState, mail: Mail, at: int) -> Applied:
@@ -23,6 +23,14 @@ def came(run: RunState, mail: Mail, at: int) -> Applied:
     if run.status.ended and said.frames:
         said += Emitted(frames=(frames.data_agent(control(run)),))
     return run, said
+
+
+def with_holds(run: RunState, arrived: Sequence[Mail]) -> RunState:
+    """The run as far as holds go, once the mail that has arrived is applied: what the next hold or release meets."""
+    for mail in arrived:
+        if mail.kind in (MailKind.HOLD, MailKind.RELEASE):
+            run, _ = _hold(run, mail, json.loads(mail.data))
+    return run
 
 
 def in_order(items: Sequence[Mail]) -> list[Mail]:
@@ -45,7 +53,7 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
         case MailKind.APPROVAL:
             return _approval(run, data, _sender(mail), at)
         case MailKind.CLIENT:
-            call = _waiting(run, data["tool_call_id"], Awaits.RESULT)
+            call = _waiting(run, data.get("tool_call_id"), Awaits.RESULT)
             return None if call is None else waiting.client_answered(run, call, data, at)
         case MailKind.QUESTION:
             return _question(run, data, at)
@@ -54,7 +62,7 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
         case MailKind.RETRY:
             return (run, NOTHING) if run.reopened else None
         case MailKind.LIMITS:
-            return replace(run, limits=replace(run.limits, **data["limits"])), NOTHING
+            return replace(run, limits=run.limits.raised(data["limits"])), NOTHING
         case MailKind.REBIND:
             return _rebind(run, data)
         case _:
@@ -78,7 +86,7 @@ def _question(run: RunState, data: Mapping[str, Any], at: int) -> Applied | None
 def _reconcile(run: RunState, seq: int, data: Mapping[str, Any], by: str | None, at: int) -> Applied | None:
     """Settles an unknown effect, also after the end: then status, output and stop stay as they are (R10). What is not run again can still
     be settled in another way."""
-    effect = run.unknown(data["tool_call_id"])
+    effect = run.unknown(data.get("tool_call_id", ""))
     if effect is None or effect.attempt != data["attempt"] or effect.claim is not None or effect.again:
         return None
     if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):
@@ -107,7 +115,7 @@ def _rebind(run: RunState, data: Mapping[str, Any]) -> Applied | None:
     return replace(run, binding=data["to"], draining=True), NOTHING
 
 
-def _waiting(run: RunState, call_id: str, what: Awaits) -> Call | None:
+def _waiting(run: RunState, call_id: str | None, what: Awaits) -> Call | None:
     for call in run.turn:
         if call.id == call_id and call.stage is CallStage.WAITING and call.awaited is not None and call.awaited.what is what:
             return call

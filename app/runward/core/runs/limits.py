@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from math import inf
+from typing import Any
 
 from runward.core.errors import DefinitionError
 
@@ -66,6 +68,11 @@ class Limits:
             else:
                 changed[field.name] = asked if mine is None else min(asked, mine)
         return Limits(**{field.name: changed.get(field.name, getattr(self, field.name)) for field in fields(Limits)})
+
+    def raised(self, bounds: Mapping[str, Any]) -> Limits:
+        """These limits with every number of `bounds`, by its field, that bounds more loosely; what nothing bounds stays so (R35)."""
+        mine = {name: getattr(self, name) for name in bounds}
+        return replace(self, **{name: value for name, value in bounds.items() if mine[name] is not None and value > mine[name]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.actor import FORMAT
@@ -13,6 +12,7 @@ from runward.core.runs.calls import Call, CallStage, Result
 from runward.core.runs.sentences import UNKNOWN_TO_MODEL
 from runward.core.runs.state import RunState
 from runward.core.runs.unsettled import Settlement, UnknownEffect
+from runward.core.values import replace
 
 TOLD = Result(output=UNKNOWN_TO_MODEL, is_error=True, outcome="unknown", effect_certain=False)
 """What the model reads of a call whose effect nobody knows."""

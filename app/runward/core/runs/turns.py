@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
 from runward.core.messages import FilePart, Message, ToolResultPart
@@ -19,6 +18,7 @@ from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unknowns import became_unknown
 from runward.core.runs.unsettled import Decision
 from runward.core.usage import Usage
+from runward.core.values import replace
 
 
 def screened(run: RunState, fact: Screened) -> Applied:

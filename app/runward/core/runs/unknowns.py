@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from runward.core.kernel.mail import Letter, MailKind, unknown_key
@@ -16,6 +15,7 @@ from runward.core.runs.receipts import TOLD, approval_of, receipt_of, settled_re
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
 from runward.core.runs.unsettled import Decision, ProbeStatus, Probing, Settlement, UnknownEffect, probe_backoff_ms
+from runward.core.values import replace
 
 
 def became_unknown(run: RunState, call: Call, at: int) -> Applied:

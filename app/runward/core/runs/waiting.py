@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from runward.core.ids import question_id
@@ -18,6 +17,7 @@ from runward.core.runs.receipts import receipt_of, to_text
 from runward.core.runs.sentences import DECLINED, NOBODY_ANSWERED
 from runward.core.runs.state import RunState
 from runward.core.runs.transitions import CallEvent, next_stage
+from runward.core.values import replace
 
 
 def begun(run: RunState, call: Call, traits: ToolTraits, at: int) -> Applied:

@@ -12,6 +12,7 @@ from runward.stores.memory.database import Faults, MemoryDatabase
 from runward.stores.memory.directory import MemoryDirectory
 from runward.stores.memory.reads import MemoryReads
 from runward.stores.memory.renewals import MemoryRenewals
+from runward.stores.memory.singletons import MemorySingletons
 from runward.stores.memory.store import MemoryStore
 
-__all__ = ["Faults", "LocalBus", "MemoryDatabase", "MemoryDirectory", "MemoryReads", "MemoryRenewals", "MemoryStore"]
+__all__ = ["Faults", "LocalBus", "MemoryDatabase", "MemoryDirectory", "MemoryReads", "MemoryRenewals", "MemorySingletons", "MemoryStore"]

@@ -1,4 +1,4 @@
-"""Taking actors to drive, and giving back those that a lost answer left behind."""
+"""Taking actors to drive, giving back those that a lost answer left behind, and taking them from their holders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from runward.core.kernel.actor import FORMAT, Envelope, Status, rank_of
 from runward.core.kernel.commit import Claimed, Claims
+from runward.core.kernel.mail import Letter
 from runward.ports.store import ClaimRequest
+from runward.stores.guards import check_letters
 from runward.stores.memory.database import MemoryDatabase
+from runward.stores.memory.mailbox import put_letters
 
 
 def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
@@ -16,7 +19,8 @@ def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
     now = database.now()
     readable = [envelope for envelope in database.pending() if envelope.format <= FORMAT]
     chosen: dict[str, Envelope] = {}
-    for envelope in (*_ready(readable, request, now), *_lapsed(readable, request, now), *_due_for_care(readable, now)):
+    ready, overdue = _ready(readable, request, now), _overdue(readable, request, now)
+    for envelope in (*overdue[: request.overdue], *ready, *overdue[request.overdue :]):
         if len(chosen) < request.limit:
             chosen.setdefault(envelope.uid, envelope)
     return Claims(taken=tuple(_taken(database, envelope, request, now) for envelope in chosen.values()), now=now)
@@ -32,18 +36,37 @@ def disown(database: MemoryDatabase, owner: str, legs: Mapping[str, int]) -> tup
     now = database.now()
     lost = [envelope for envelope in database.pending() if envelope.lease_owner == owner and legs.get(envelope.uid) == envelope.leg]
     for envelope in lost:
-        given_back = replace(
-            envelope,
-            revision=envelope.revision + 1,
-            status=envelope.status if envelope.status.ended else Status.QUEUED,
-            lease_owner=None,
-            lease_until=None,
-            drain_leg=None,
-            ready_at=None if envelope.status.ended else now,
-            rank=min(envelope.rank, rank_of(now, envelope.priority)),
-        )
-        database.put(given_back)
+        database.put(_given_back(envelope, now))
     return tuple(sorted(envelope.uid for envelope in lost))
+
+
+def seize(database: MemoryDatabase, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+    """`Store.seize`."""
+    check_letters((letter,))
+    rows, now = database.actors.get(uid), database.now()
+    if rows is None or rows.envelope.lease_until is None or rows.envelope.format > FORMAT or letter.key in rows.mail_seqs:
+        return None
+    envelope, lapsed = rows.envelope, rows.envelope.lease_until < now
+    if lapsed_only and not lapsed:
+        return None
+    put_letters(rows, (letter,), now=now)
+    taken = replace(_given_back(envelope, now), mail_received=len(rows.mail), recoveries=envelope.recoveries + lapsed)
+    database.put(replace(taken, care_at=now) if taken.status.ended else taken)
+    return envelope.leg
+
+
+def _given_back(envelope: Envelope, now: int) -> Envelope:
+    ended = envelope.status.ended
+    return replace(
+        envelope,
+        revision=envelope.revision + 1,
+        status=envelope.status if ended else Status.QUEUED,
+        lease_owner=None,
+        lease_until=None,
+        drain_leg=None,
+        ready_at=None if ended else now,
+        rank=envelope.rank if ended else min(envelope.rank, rank_of(now, envelope.priority)),
+    )
 
 
 def _ready(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:
@@ -58,28 +81,32 @@ def _ready(readable: list[Envelope], request: ClaimRequest, now: int) -> list[En
     return sorted(ready, key=lambda envelope: (envelope.rank, envelope.uid))
 
 
-def _lapsed(readable: list[Envelope], request: ClaimRequest, now: int) -> Iterator[Envelope]:
+def _overdue(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:
+    due = [*_lapsed(readable, request, now), *_due_for_care(readable, now)]
+    return [envelope for _, _, envelope in sorted(due, key=lambda item: item[:2])]
+
+
+def _lapsed(readable: list[Envelope], request: ClaimRequest, now: int) -> Iterator[tuple[int, str, Envelope]]:
     lapsed = [(envelope.lease_until, envelope.uid, envelope) for envelope in readable if envelope.lease_until is not None]
     suspects = request.suspects
-    for until, _, envelope in sorted(lapsed, key=lambda item: item[:2]):
+    for until, uid, envelope in sorted(lapsed, key=lambda item: item[:2]):
         if until >= now:
             continue
         if envelope.recoveries >= request.max_recoveries or _due(envelope.care_at, now):
-            yield envelope
+            yield until, uid, envelope
         elif envelope.binding not in request.bindings:
             continue
         elif envelope.recoveries == 0:
-            yield envelope
+            yield until, uid, envelope
         elif suspects > 0 and until + request.recovery_delay_ms * 2 ** (envelope.recoveries - 1) < now:
             suspects -= 1
-            yield envelope
+            yield until, uid, envelope
 
 
-def _due_for_care(readable: list[Envelope], now: int) -> list[Envelope]:
-    due = [
-        (envelope.care_at, envelope.uid, envelope) for envelope in readable if envelope.lease_owner is None and _due(envelope.care_at, now)
-    ]
-    return [envelope for _, _, envelope in sorted(due, key=lambda item: item[:2])]
+def _due_for_care(readable: list[Envelope], now: int) -> Iterator[tuple[int, str, Envelope]]:
+    for envelope in readable:
+        if envelope.lease_owner is None and envelope.care_at is not None and envelope.care_at <= now:
+            yield envelope.care_at, envelope.uid, envelope
 
 
 def _due(at: int | None, now: int) -> bool:

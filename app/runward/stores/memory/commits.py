@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
-from runward.core.kernel.actor import Envelope, Position, Status, rank_of
+from runward.core.kernel.actor import Envelope, Position
 from runward.core.kernel.commit import Changes, CommitAnswer, MailArrived, NewActor, Stale, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter, MailTo
 from runward.stores.guards import check_changes, check_numbers
-from runward.stores.memory.database import MemoryDatabase, Rows, position_of
+from runward.stores.memory.database import MemoryDatabase, Rows, is_writable, position_of
 from runward.stores.memory.mailbox import close_approvals, deliver, put_letters, stamp_applied
 
 
@@ -19,7 +19,7 @@ def commit(database: MemoryDatabase, changes: Changes) -> CommitAnswer:
     """`Store.commit`."""
     check_changes(changes)
     rows = database.actors.get(changes.uid)
-    if rows is None or position_of(rows.envelope) != changes.follows:
+    if rows is None or not is_writable(rows.envelope, changes.follows):
         return _stale(rows)
     envelope = rows.envelope
     if changes.mail_seen is not None and envelope.mail_received > changes.mail_seen:
@@ -43,7 +43,7 @@ def append_frames(database: MemoryDatabase, uid: str, follows: Position, frames:
     """`Store.append_frames`."""
     check_numbers(follows.last_seq, frames)
     rows = database.actors.get(uid)
-    if rows is None or position_of(rows.envelope) != follows:
+    if rows is None or not is_writable(rows.envelope, follows):
         return _stale(rows)
     rows.frames.extend(frames)
     database.put(replace(rows.envelope, last_seq=len(rows.frames)))
@@ -53,43 +53,7 @@ def append_frames(database: MemoryDatabase, uid: str, follows: Position, frames:
 def add_actor(database: MemoryDatabase, new: NewActor, *, now: int) -> None:
     """A new actor with its first rows."""
     ready_at = now if new.ready_at is None else new.ready_at
-    envelope = Envelope(
-        uid=new.uid,
-        kind=new.kind,
-        format=new.format,
-        public_id=new.public_id,
-        scope=new.scope,
-        status=Status.QUEUED,
-        revision=1,
-        leg=0,
-        recoveries=0,
-        lease_owner=None,
-        lease_until=None,
-        drain_leg=None,
-        last_seq=len(new.frames),
-        mail_received=0,
-        mail_applied=0,
-        ready_at=ready_at,
-        care_at=new.care_at,
-        rank=rank_of(ready_at, new.priority),
-        priority=new.priority,
-        binding=new.binding,
-        agent=new.agent,
-        agent_version=new.agent_version,
-        session_id=new.session_id,
-        parent_uid=new.parent_uid,
-        waiting_on=0,
-        stop_reason=None,
-        task_outcome=new.task_outcome,
-        metadata=new.metadata,
-        context=new.context,
-        state=new.state,
-        created_at=new.created_at,
-        updated_at=new.created_at,
-        started_at=None,
-        ended_at=None,
-        cancel_requested_at=None,
-    )
+    envelope = new.as_created(ready_at)
     database.add(Rows(envelope, frames=list(new.frames), messages={message.seq: message for message in new.messages}))
 
 

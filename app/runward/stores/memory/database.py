@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from runward.core.kernel.actor import Envelope, Position, Scope
+from runward.core.kernel.actor import DRIVEN, Envelope, Position, Scope
 from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
@@ -53,6 +53,16 @@ class RememberedKey:
     fingerprint: str
     uid: str
     public_id: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedLease:
+    """Who holds a key of `ports.singletons`; nobody since `until` when there is no owner."""
+
+    owner: str | None
+    token: int
+    until: int
 
 
 class MemoryDatabase:
@@ -67,6 +77,7 @@ class MemoryDatabase:
         self.authentication: bool | None = None
         self.agents: dict[tuple[str, str, str], PublishedAgent] = {}
         self.workers: dict[str, WorkerRow] = {}
+        self.singletons: dict[str, KeyedLease] = {}
         self._epoch_ms = epoch_ms
         self._pending: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -118,6 +129,11 @@ class MemoryDatabase:
         await faults.after(name)
         await self.clock.sleep(0)
         return answer
+
+
+def is_writable(envelope: Envelope, follows: Position) -> bool:
+    """Whether a leg has the actor, and it stands where the leg's write says."""
+    return position_of(envelope) == follows and envelope.status in DRIVEN
 
 
 def position_of(envelope: Envelope) -> Position:

@@ -57,11 +57,17 @@ class MemoryDirectory:
 
         return await self._database.turn(self._faults, "agents", work)
 
-    async def beat(self, worker: WorkerRow) -> None:
-        await self._database.turn(self._faults, "beat", lambda: _beat(self._database, worker))
+    async def beat(self, worker: WorkerRow) -> bool:
+        return await self._database.turn(self._faults, "beat", lambda: _beat(self._database, worker))
+
+    async def ask_worker_drain(self, id: str) -> bool:
+        return await self._database.turn(self._faults, "ask_worker_drain", lambda: _ask_worker_drain(self._database, id))
 
     async def forget_worker(self, id: str) -> None:
         await self._database.turn(self._faults, "forget_worker", lambda: self._database.workers.pop(id, None))
+
+    async def forget_silent_workers(self, silent_ms: int) -> int:
+        return await self._database.turn(self._faults, "forget_silent_workers", lambda: _forget_silent_workers(self._database, silent_ms))
 
     async def workers(self) -> Sequence[WorkerRow]:
         def work() -> Sequence[WorkerRow]:
@@ -94,8 +100,26 @@ def _publish_agents(database: MemoryDatabase, agents: Sequence[PublishedAgent]) 
         database.agents[agent.name, agent.version, agent.fingerprint] = replace(agent, published_at=now)
 
 
-def _beat(database: MemoryDatabase, worker: WorkerRow) -> None:
+def _beat(database: MemoryDatabase, worker: WorkerRow) -> bool:
     check_text(worker)
     now = database.now()
     known = database.workers.get(worker.id)
-    database.workers[worker.id] = replace(worker, started_at=known.started_at if known else now, beat_at=now)
+    started_at, asked = (now, False) if known is None else (known.started_at, known.asked_to_drain)
+    database.workers[worker.id] = replace(worker, started_at=started_at, beat_at=now, asked_to_drain=asked)
+    return asked
+
+
+def _ask_worker_drain(database: MemoryDatabase, id: str) -> bool:
+    worker = database.workers.get(id)
+    if worker is None:
+        return False
+    database.workers[id] = replace(worker, asked_to_drain=True)
+    return True
+
+
+def _forget_silent_workers(database: MemoryDatabase, silent_ms: int) -> int:
+    before = database.now() - silent_ms
+    silent = [worker.id for worker in database.workers.values() if worker.beat_at < before]
+    for id in silent:
+        del database.workers[id]
+    return len(silent)

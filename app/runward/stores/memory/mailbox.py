@@ -93,10 +93,11 @@ def close_approvals(rows: Rows, closings: Iterable[ApprovalClosing]) -> None:
 
 
 def woken(envelope: Envelope, *, now: int, reopens: bool) -> Envelope:
-    """The actor ready now, and queued with a rank of now when it was suspended, queued for later, or failed and to be reopened."""
+    """The actor ready now, and queued with a rank of now when it was suspended, queued for later, or failed and to be reopened: then it is
+    nobody's any more."""
     rank = rank_of(now, envelope.priority)
     if envelope.status is Status.SUSPENDED or (reopens and envelope.status is Status.FAILED):
-        return replace(envelope, status=Status.QUEUED, ready_at=now, rank=rank, ended_at=None)
+        return replace(envelope, status=Status.QUEUED, ready_at=now, rank=rank, ended_at=None, lease_owner=None, lease_until=None)
     if envelope.status is Status.QUEUED:
         return replace(envelope, ready_at=now, rank=min(envelope.rank, rank))
     return envelope if envelope.status.ended else replace(envelope, ready_at=now)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from runward.core.kernel.actor import Envelope, Scope
+from runward.core.kernel.actor import FORMAT, Envelope, Scope, Status
 from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery, ApprovalQuery, Order, StoredApproval
+from runward.ports.reads import ActorQuery, ApprovalQuery, Order, Place, StoredApproval
 from runward.stores.memory.database import Faults, MemoryDatabase, Rows
 
 T = TypeVar("T")
@@ -69,6 +69,23 @@ class MemoryReads:
     async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
         return await self._database.turn(self._faults, "approvals", lambda: _list_approvals(self._database, query))
 
+    async def held(self, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
+        def work() -> Sequence[Envelope]:
+            before = None if lapsed_for_ms is None else self._database.now() - lapsed_for_ms
+            leased = [(envelope.lease_until, envelope) for envelope in self._database.pending() if envelope.lease_until is not None]
+            return _ascending([(until, envelope) for until, envelope in leased if before is None or until < before], after, limit)
+
+        return await self._database.turn(self._faults, "held", work)
+
+    async def unclaimable(self, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
+        def work() -> Sequence[Envelope]:
+            now = self._database.now()
+            waiting = [envelope for envelope in self._database.pending() if _waits_for_a_worker(envelope, now)]
+            left = [envelope for envelope in waiting if envelope.binding not in bindings or envelope.format > FORMAT]
+            return _ascending([(envelope.created_at, envelope) for envelope in left], after, limit)
+
+        return await self._database.turn(self._faults, "unclaimable", work)
+
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
         return await self._database.turn(self._faults, "remembered", lambda: self._database.remembered(key))
 
@@ -110,6 +127,17 @@ def _list(database: MemoryDatabase, query: ActorQuery) -> Sequence[Envelope]:
 def _at(envelope: Envelope, order: Order) -> int | None:
     """When it happened, in the sense of the order; None leaves it out."""
     return envelope.ended_at if order is Order.ENDED else envelope.created_at
+
+
+def _waits_for_a_worker(envelope: Envelope, now: int) -> bool:
+    if envelope.lease_owner is not None or envelope.ready_at is None:
+        return False
+    return envelope.status is Status.QUEUED or (envelope.status is Status.SUSPENDED and envelope.ready_at <= now)
+
+
+def _ascending(found: Iterable[tuple[int, Envelope]], after: Place | None, limit: int) -> Sequence[Envelope]:
+    placed = sorted((((at, envelope.uid), envelope) for at, envelope in found), key=lambda item: item[0])
+    return [envelope for place, envelope in placed if after is None or place > (after.at, after.uid)][:limit]
 
 
 def _approvals(database: MemoryDatabase) -> Iterator[StoredApproval]:

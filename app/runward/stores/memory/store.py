@@ -21,12 +21,14 @@ from runward.core.kernel.commit import (
     Written,
 )
 from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewals
 from runward.stores.guards import check_new_actor, check_text
-from runward.stores.memory.claims import claim, disown, owned
+from runward.stores.memory.claims import claim, disown, owned, seize
 from runward.stores.memory.commits import add_actor, append_frames, commit
 from runward.stores.memory.database import Faults, MemoryDatabase, RememberedKey, head_of
 from runward.stores.memory.mailbox import append_mail
+from runward.stores.memory.pruning import delete, prune, prune_keys
 from runward.stores.memory.renewals import MemoryRenewals
 
 
@@ -64,6 +66,9 @@ class MemoryStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await self._database.turn(self._faults, "ask_drain", lambda: _ask_drain(self._database, uid))
 
+    async def seize(self, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+        return await self._database.turn(self._faults, "seize", lambda: seize(self._database, uid, letter, lapsed_only=lapsed_only))
+
     async def owned(self, owner: str) -> Mapping[str, int]:
         return await self._database.turn(self._faults, "owned", lambda: owned(self._database, owner))
 
@@ -71,7 +76,16 @@ class MemoryStore:
         return await self._database.turn(self._faults, "disown", lambda: disown(self._database, owner, legs))
 
     async def delete(self, uid: str) -> bool:
-        return await self._database.turn(self._faults, "delete", lambda: _delete(self._database, uid))
+        return await self._database.turn(self._faults, "delete", lambda: delete(self._database, uid))
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        return await self._database.turn(self._faults, "prune", lambda: prune(self._database, ended_before=ended_before, limit=limit))
+
+    async def prune_keys(self, *, created_before: int, limit: int) -> int:
+        def work() -> int:
+            return prune_keys(self._database, created_before=created_before, limit=limit)
+
+        return await self._database.turn(self._faults, "prune_keys", work)
 
     async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
         return await self._database.turn(self._faults, "heads", lambda: _heads(self._database, uids))
@@ -92,7 +106,9 @@ def _create(database: MemoryDatabase, new: NewActor, key: IdempotencyKey | None)
         raise InvariantViolated("a uid is never used twice")
     add_actor(database, new, now=database.now())
     if key is not None:
-        database.keys[key.scope, key.route, key.key] = RememberedKey(fingerprint=key.fingerprint, uid=new.uid, public_id=new.public_id)
+        database.keys[key.scope, key.route, key.key] = RememberedKey(
+            fingerprint=key.fingerprint, uid=new.uid, public_id=new.public_id, created_at=database.now()
+        )
     return Created(uid=new.uid)
 
 
@@ -102,14 +118,6 @@ def _ask_drain(database: MemoryDatabase, uid: str) -> int | None:
         return None
     database.put(replace(rows.envelope, drain_leg=rows.envelope.leg))
     return rows.envelope.leg
-
-
-def _delete(database: MemoryDatabase, uid: str) -> bool:
-    rows = database.actors.get(uid)
-    if rows is None or not rows.envelope.status.ended or rows.envelope.lease_owner is not None:
-        return False
-    database.remove(uid)
-    return True
 
 
 def _heads(database: MemoryDatabase, uids: Sequence[str]) -> dict[str, Head]:

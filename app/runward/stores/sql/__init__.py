@@ -15,16 +15,20 @@ from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
+from runward.ports.singletons import Singletons
 from runward.ports.store import Store
 from runward.ports.telemetry import Telemetry
+from runward.stores.relay import Relay
+from runward.stores.sql import queries
 from runward.stores.sql.database import Database
 from runward.stores.sql.directory import SqlDirectory
 from runward.stores.sql.migrate import migrate
 from runward.stores.sql.postgres.address import address_of
-from runward.stores.sql.postgres.bus import PostgresBus
+from runward.stores.sql.postgres.bus import PostgresMedium
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.store import PostgresDatabase, PostgresStore
 from runward.stores.sql.reads import SqlReads
+from runward.stores.sql.singletons import SqlSingletons
 from runward.stores.sql.sqlite.bus import FileBus
 from runward.stores.sql.sqlite.readers import Readers
 from runward.stores.sql.sqlite.store import SqliteDatabase, SqliteStore
@@ -41,8 +45,14 @@ class SqlStores:
     store: Store
     reads: Reads
     directory: Directory
+    singletons: Singletons
     bus: Bus
     database: Database
+
+    async def identity(self) -> str:
+        """The name that the database has for itself, for good. Raises Unavailable."""
+        ((identity,),) = await self.database.read(queries.identity(self.database.dialect), {})
+        return str(identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +79,22 @@ def open_sql(url: str, *, clock: Clock, chance: Chance, telemetry: Telemetry, po
         chance=chance,
     )
     database = PostgresDatabase(connections)
-    bus = PostgresBus(connections.address, clock=clock, chance=chance, telemetry=telemetry)
-    return SqlStores(store=PostgresStore(database), reads=SqlReads(database), directory=SqlDirectory(database), bus=bus, database=database)
+    bus = Relay(PostgresMedium(connections.address), clock=clock, chance=chance, telemetry=telemetry)
+    return _stores(PostgresStore(database), bus, database)
 
 
 def _on_file(file: Path, clock: Clock, chance: Chance, pool: Pool) -> SqlStores:
     writer = Writer(file, clock=clock, chance=chance, wait_seconds=pool.wait_seconds)
     database = SqliteDatabase(writer, Readers(file, size=pool.readers))
-    bus = FileBus(writer)
-    return SqlStores(store=SqliteStore(database), reads=SqlReads(database), directory=SqlDirectory(database), bus=bus, database=database)
+    return _stores(SqliteStore(database), FileBus(writer), database)
+
+
+def _stores(store: Store, bus: Bus, database: Database) -> SqlStores:
+    return SqlStores(
+        store=store,
+        reads=SqlReads(database),
+        directory=SqlDirectory(database),
+        singletons=SqlSingletons(database),
+        bus=bus,
+        database=database,
+    )

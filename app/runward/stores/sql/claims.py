@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, and_, func, literal_column, or_
 
 from runward.core.kernel.actor import FORMAT, RANK_PER_PRIORITY_MS
-from runward.stores.sql.expressions import FALSE, ONE, ZERO
+from runward.stores.sql.expressions import FALSE, ONE, TRUE, ZERO
 from runward.stores.sql.statements import given
 from runward.stores.sql.tables import CARED, LEASED, READY, actors
 
@@ -19,10 +19,16 @@ READABLE: Final = actors.c.format <= literal_column(str(FORMAT), Integer)
 MAX_RECOVERIES: Final = given("max_recoveries", Integer())
 
 
+def seizable(now: ColumnElement[Any], *, lapsed_only: bool) -> ColumnElement[bool]:
+    """Who may be taken from its holder."""
+    return lapsed(now) if lapsed_only else and_(LEASED, READABLE)
+
+
 def ready(now: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Without a lease, and ready. The binding is asked for beside it."""
+    """Without a lease, and ready, but not due for care. The binding is asked for beside it."""
     ahead = literal_column(str(MAX_AHEAD_MS), Integer)
-    return and_(READY, actors.c.rank <= now + ahead, actors.c.ready_at <= now, actors.c.lease_owner.is_(None), READABLE)
+    no_care = func.coalesce(actors.c.care_at > now, TRUE)
+    return and_(READY, actors.c.rank <= now + ahead, actors.c.ready_at <= now, actors.c.lease_owner.is_(None), no_care, READABLE)
 
 
 def lapsed(now: ColumnElement[Any]) -> ColumnElement[bool]:

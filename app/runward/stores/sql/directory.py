@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, delete, exists, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import BigInteger, delete, exists, insert, select, update
 from sqlalchemy.engine.interfaces import Dialect
 
 from runward.core.errors import InvariantViolated
@@ -16,13 +15,14 @@ from runward.core.kernel.actor import Scope
 from runward.ports.directory import ApiKey, PublishedAgent, WorkerRow
 from runward.stores.guards import check_text
 from runward.stores.sql.database import Database, NotUnique
+from runward.stores.sql.expressions import FALSE, TRUE
 from runward.stores.sql.rows import Row, Values
-from runward.stores.sql.statements import POSTGRES, Statement, clock_expression, given
+from runward.stores.sql.statements import Statement, clock_expression, given, insert_into
 from runward.stores.sql.tables import ID, agents, api_keys, columns, service, workers
 
 _KEY = columns(api_keys, "id hash prefix tenant user_id namespace operator permissions created_at expires_at revoked_at")
 _AGENT = columns(agents, "name version fingerprint place manifest published_at")
-_WORKER = columns(workers, "id host pid started_at beat_at slots driving draining bindings")
+_WORKER = columns(workers, "id host pid started_at beat_at slots driving draining bindings asked_to_drain")
 
 
 class SqlDirectory:
@@ -73,13 +73,20 @@ class SqlDirectory:
 
     # -- workers --------------------------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRow) -> None:
+    async def beat(self, worker: WorkerRow) -> bool:
         check_text(worker)
         values = _named(_WORKER, [getattr(worker, column.name) for column in _WORKER])
-        await self._database.write(_beat(self._dialect), values | {"bindings": json.dumps(worker.bindings)})
+        ((asked,),) = await self._database.write(_beat(self._dialect), values | {"bindings": json.dumps(worker.bindings)})
+        return bool(asked)
+
+    async def ask_worker_drain(self, id: str) -> bool:
+        return bool(await self._database.write(_ask_drain(self._dialect), {"id": id}))
 
     async def forget_worker(self, id: str) -> None:
         await self._database.write(_forget(self._dialect), {"id": id})
+
+    async def forget_silent_workers(self, silent_ms: int) -> int:
+        return len(await self._database.write(_forget_silent(self._dialect), {"silent": silent_ms}))
 
     async def workers(self) -> Sequence[WorkerRow]:
         return [_worker_of(row) for row in await self._database.read(_workers(self._dialect), {})]
@@ -122,7 +129,8 @@ def _key_of(row: Row) -> ApiKey:
 
 def _worker_of(row: Row) -> WorkerRow:
     values = _named(_WORKER, row)
-    return WorkerRow(**values | {"draining": bool(values["draining"]), "bindings": tuple(json.loads(values["bindings"]))})
+    flags = {name: bool(values[name]) for name in ("draining", "asked_to_drain")}
+    return WorkerRow(**values | flags | {"bindings": tuple(json.loads(values["bindings"]))})
 
 
 # -- statements ----------------------------------------------------------------------------------------------------------
@@ -164,7 +172,7 @@ def _publish(dialect: Dialect, published: Sequence[PublishedAgent]) -> Statement
     """Compiled anew each time: a process publishes its agents once."""
     now = clock_expression(dialect)
     rows = [{column.name: getattr(agent, column.name) for column in _AGENT} | {"published_at": now} for agent in published]
-    new = _insert(dialect, agents).values(rows)
+    new = insert_into(agents, dialect).values(rows)
     refreshed = {name: new.excluded[name] for name in ("place", "manifest", "published_at")}
     return Statement(new.on_conflict_do_update(index_elements=["name", "version", "fingerprint"], set_=refreshed), dialect)
 
@@ -176,11 +184,19 @@ def _agents(dialect: Dialect) -> Statement:
 
 @cache
 def _beat(dialect: Dialect) -> Statement:
-    said = {column.name: given(column.name, column.type) for column in _WORKER if not column.name.endswith("_at")}
+    stamped = ("started_at", "beat_at", "asked_to_drain")
+    said = {column.name: given(column.name, column.type) for column in _WORKER if column.name not in stamped}
     now = clock_expression(dialect)
-    new = _insert(dialect, workers).values(said | {"started_at": now, "beat_at": now})
+    new = insert_into(workers, dialect).values(said | {"started_at": now, "beat_at": now, "asked_to_drain": FALSE})
     refreshed = {name: new.excluded[name] for name in (*said, "beat_at") if name != "id"}
-    return Statement(new.on_conflict_do_update(index_elements=["id"], set_=refreshed), dialect)
+    beaten = new.on_conflict_do_update(index_elements=["id"], set_=refreshed)
+    return Statement(beaten.returning(workers.c.asked_to_drain), dialect)
+
+
+@cache
+def _ask_drain(dialect: Dialect) -> Statement:
+    known = update(workers).where(workers.c.id == given("id", ID))
+    return Statement(known.values(asked_to_drain=TRUE).returning(workers.c.id), dialect)
 
 
 @cache
@@ -189,9 +205,11 @@ def _forget(dialect: Dialect) -> Statement:
 
 
 @cache
+def _forget_silent(dialect: Dialect) -> Statement:
+    silent = workers.c.beat_at < clock_expression(dialect) - given("silent", BigInteger())
+    return Statement(delete(workers).where(silent).returning(workers.c.id), dialect)
+
+
+@cache
 def _workers(dialect: Dialect) -> Statement:
     return Statement(select(*_WORKER).order_by(workers.c.beat_at.desc(), workers.c.id), dialect)
-
-
-def _insert(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(table) if dialect is POSTGRES else sqlite.insert(table)

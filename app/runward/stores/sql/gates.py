@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from runward.core.errors import InvariantViolated
-from runward.core.kernel.actor import MAX_UNAPPLIED_MAIL, Position, Status
+from runward.core.kernel.actor import DRIVEN, MAX_UNAPPLIED_MAIL, Position, Status
 from runward.core.kernel.commit import (
     AppendAnswer,
     Changes,
@@ -74,6 +74,11 @@ def standing_of(row: Row) -> Standing:
     )
 
 
+def is_writable(standing: Standing | None, follows: Position) -> TypeGuard[Standing]:
+    """Whether a leg has the actor, and it stands where the leg's write says."""
+    return standing is not None and standing.position == follows and standing.status in DRIVEN
+
+
 def stale(standing: Standing | None) -> Stale:
     return Stale(leg=None, position=None) if standing is None else Stale(leg=standing.leg, position=standing.position)
 
@@ -91,7 +96,7 @@ def commit_refusal(changes: Changes, standing: Standing | None, taken: Collectio
 
     Raises InvariantViolated for what may never happen to a stored actor (R49).
     """
-    if standing is None or standing.position != changes.follows:
+    if not is_writable(standing, changes.follows):
         return stale(standing)
     if changes.mail_seen is not None and standing.mail_received > changes.mail_seen:
         return MailArrived(mail_received=standing.mail_received)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, and_, cast, func, literal, literal_column, or_, select
@@ -10,10 +10,12 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
 from runward.core.kernel.actor import Scope
-from runward.ports.reads import ActorQuery, ApprovalQuery, Order
+from runward.ports.reads import ActorQuery, ApprovalQuery, Order, Place
+from runward.stores.sql.claims import READABLE
+from runward.stores.sql.expressions import QUEUED
 from runward.stores.sql.rows import APPROVAL, ENVELOPE
-from runward.stores.sql.statements import SQLITE, Statement
-from runward.stores.sql.tables import ID, actors, approvals
+from runward.stores.sql.statements import SQLITE, Statement, clock_expression
+from runward.stores.sql.tables import ID, LEASED, READY, actors, approvals
 
 # -- actors --------------------------------------------------------------------------------------------------------------
 
@@ -70,6 +72,22 @@ def _has(key: str, value: str, dialect: Dialect) -> ColumnElement[bool]:
     return and_(func.json_typeof(found) == literal_column("'string'"), text == literal(value, ID))
 
 
+def held(dialect: Dialect, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Statement:
+    """Actors under a lease; with `lapsed_for_ms` those whose lease ran out longer ago than that."""
+    found = select(*ENVELOPE).where(LEASED)
+    if lapsed_for_ms is not None:
+        found = found.where(actors.c.lease_until < clock_expression(dialect) - literal(lapsed_for_ms, BigInteger()))
+    return Statement(_behind(found, after, limit, actors.c.lease_until, actors.c.uid), dialect)
+
+
+def unclaimable(dialect: Dialect, bindings: Sequence[str], *, after: Place | None, limit: int) -> Statement:
+    """Actors that wait for a worker, and for another one than those with these bindings."""
+    waits = and_(READY, actors.c.lease_owner.is_(None), or_(actors.c.status == QUEUED, actors.c.ready_at <= clock_expression(dialect)))
+    foreign = actors.c.binding.not_in([literal(binding, ID) for binding in bindings])
+    found = select(*ENVELOPE).where(waits, or_(foreign, ~READABLE))
+    return Statement(_behind(found, after, limit, actors.c.created_at, actors.c.uid), dialect)
+
+
 # -- requests for approval -----------------------------------------------------------------------------------------------
 
 
@@ -97,18 +115,24 @@ def _status(query: ApprovalQuery) -> ColumnElement[bool]:
 
 
 def _page(found: Select[Any], query: ActorQuery | ApprovalQuery, by: ColumnElement[Any], id: ColumnElement[Any]) -> Select[Any]:
-    """The rows behind a place, in the query's order: by time, and by id where that is the same."""
+    """A page in the query's order: by time, and by id where that is the same."""
     newest_first = query.order is Order.NEWEST
     if query.horizon is not None and not newest_first:
         found = found.where(by <= literal(query.horizon, BigInteger()))
-    if query.after is not None:
-        at, last = literal(query.after.at, BigInteger()), literal(query.after.uid, ID)
+    return _behind(found, query.after, query.limit, by, id, newest_first=newest_first)
+
+
+def _behind(
+    found: Select[Any], after: Place | None, limit: int, by: ColumnElement[Any], id: ColumnElement[Any], *, newest_first: bool = False
+) -> Select[Any]:
+    if after is not None:
+        at, last = literal(after.at, BigInteger()), literal(after.uid, ID)
         if newest_first:
             found = found.where(by <= at, or_(by < at, id < last))
         else:
             found = found.where(by >= at, or_(by > at, id > last))
     order = (by.desc(), id.desc()) if newest_first else (by, id)
-    return found.order_by(*order).limit(literal(query.limit, Integer()))
+    return found.order_by(*order).limit(literal(limit, Integer()))
 
 
 def _same(table: Table, values: Mapping[str, str | None]) -> list[ColumnElement[bool]]:

@@ -9,12 +9,11 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery, ApprovalQuery, StoredApproval
-from runward.stores.sql import queries
+from runward.ports.reads import ActorQuery, ApprovalQuery, Place, StoredApproval
+from runward.stores.sql import lists, queries
 from runward.stores.sql.database import Database
 from runward.stores.sql.gates import known_key
 from runward.stores.sql.journal import unpack
-from runward.stores.sql.lists import listed, listed_approvals
 from runward.stores.sql.rows import Values, approval_of, envelope_of, key_values, mail_of, message_of, receipt_of
 from runward.stores.sql.statements import as_list
 
@@ -37,7 +36,7 @@ class SqlReads:
         return envelope_of(rows[0]) if rows else None
 
     async def list(self, query: ActorQuery) -> Sequence[Envelope]:
-        return [envelope_of(row) for row in await self._database.read(listed(self._dialect, query), {})]
+        return [envelope_of(row) for row in await self._database.read(lists.listed(self._dialect, query), {})]
 
     async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
         rows = await self._database.read(queries.frames_after(self._dialect), {"uid": uid, "after": after, "limit": limit})
@@ -68,7 +67,15 @@ class SqlReads:
         return approval_of(rows[0]) if rows else None
 
     async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
-        return [approval_of(row) for row in await self._database.read(listed_approvals(self._dialect, query), {})]
+        return [approval_of(row) for row in await self._database.read(lists.listed_approvals(self._dialect, query), {})]
+
+    async def held(self, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
+        statement = lists.held(self._dialect, lapsed_for_ms=lapsed_for_ms, after=after, limit=limit)
+        return [envelope_of(row) for row in await self._database.read(statement, {})]
+
+    async def unclaimable(self, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
+        statement = lists.unclaimable(self._dialect, bindings, after=after, limit=limit)
+        return [envelope_of(row) for row in await self._database.read(statement, {})]
 
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:
         rows = await self._database.read(queries.remembered(self._dialect), key_values(key))

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_column, select
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import BigInteger, ColumnElement, Table, bindparam, func, literal_column, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, asyncpg
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, CompilerElement
@@ -54,6 +54,11 @@ def clock_expression(dialect: Dialect) -> ColumnElement[int]:
     if dialect is POSTGRES:
         return literal_column("floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", BigInteger())
     return literal_column("CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)", BigInteger())
+
+
+def insert_into(table: Table, dialect: Dialect) -> postgresql.Insert | sqlite.Insert:
+    """An insertion that can say what is done on a conflict."""
+    return postgresql.insert(table) if dialect is POSTGRES else sqlite.insert(table)
 
 
 def among(column: ColumnElement[Any], name: str, dialect: Dialect) -> ColumnElement[bool]:

@@ -107,6 +107,7 @@ _ended = text("ended_at IS NOT NULL")
 Index(None, actors.c.public_id, actors.c.tenant, unique=True)
 Index(None, actors.c.tenant, actors.c.created_at)
 Index(None, actors.c.tenant, actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
+Index("actors_ended", actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
 Index("actors_ready", actors.c.binding, actors.c.rank, actors.c.ready_at, postgresql_where=READY, sqlite_where=READY)
 Index("actors_leased", actors.c.lease_until, postgresql_where=LEASED, sqlite_where=LEASED)
 Index("actors_care", actors.c.care_at, postgresql_where=CARED, sqlite_where=CARED)
@@ -257,6 +258,7 @@ workers: Final = Table(
     _needed("slots", Integer),
     _needed("driving", Integer),
     _needed("draining", Boolean),
+    _needed("asked_to_drain", Boolean),
     _needed("bindings", Text),
     PrimaryKeyConstraint("id"),
 )
@@ -265,8 +267,8 @@ singletons: Final = Table(
     "singletons",
     METADATA,
     _needed("key", ID),
-    _needed("owner", ID),
-    _needed("token", Integer),
+    Column("owner", ID),
+    _needed("token", BigInteger),
     _needed("until", BigInteger),
     PrimaryKeyConstraint("key"),
 )

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from runward.core.kernel.commit import Claimed, Claims
 from runward.ports.store import ClaimRequest
 from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, suspected, unsuspected
-from runward.stores.sql.expressions import FALSE, ONE, RUNNING, ZERO, is_ended
+from runward.stores.sql.expressions import ONE, RUNNING, ZERO, is_ended
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.parts import clock
 from runward.stores.sql.rows import ENVELOPE, envelope_of
@@ -51,6 +51,7 @@ async def claim(connections: Connections, request: ClaimRequest) -> Claims:
             "owner": request.owner,
             "bindings": list(request.bindings),
             "limit": request.limit,
+            "overdue": request.overdue,
             "candidates": 2 * request.limit + SPARE,
             "suspects": request.suspects,
             "ttl": request.ttl_ms,
@@ -58,7 +59,7 @@ async def claim(connections: Connections, request: ClaimRequest) -> Claims:
             "max_recoveries": request.max_recoveries,
         },
     )
-    taken = sorted((row for row in rows if row["uid"] is not None), key=lambda row: (row["part"], row["place"], row["uid"]))
+    taken = sorted((row for row in rows if row["uid"] is not None), key=lambda row: (row["turn"], row["place"], row["uid"]))
     width = len(ENVELOPE)
     return Claims(
         taken=tuple(Claimed(envelope=envelope_of(row[:width]), recovered=row["part"] == 2) for row in taken),
@@ -70,12 +71,13 @@ async def claim(connections: Connections, request: ClaimRequest) -> Claims:
 def _claim() -> Statement:
     clock_row = clock()
     now = select(clock_row.c.now).scalar_subquery()
-    candidates = union_all(_ready(now), _lapsed(now), _suspects(now), _care(now)).cte("candidates")
+    candidates = _in_turn(union_all(_ready(now), _lapsed(now), _suspects(now), _care(now)).cte("found"))
+    order = (candidates.c.turn, candidates.c.place, candidates.c.uid)
     picked = (
-        select(actors.c.uid, candidates.c.part, candidates.c.place)
+        select(actors.c.uid, candidates.c.part, candidates.c.turn, candidates.c.place)
         .select_from(candidates.join(actors, actors.c.uid == candidates.c.uid))
         .where(_still(candidates, now))
-        .order_by(candidates.c.part, candidates.c.place, candidates.c.uid)
+        .order_by(*order)
         .limit(given("limit", Integer()))
         .with_for_update(of=actors, skip_locked=True, key_share=True)
         .cte("picked")
@@ -85,11 +87,18 @@ def _claim() -> Statement:
         update(actors)
         .where(actors.c.uid == picked.c.uid)
         .values(_taken(picked, now))
-        .returning(*ENVELOPE, picked.c.part, picked.c.place)
+        .returning(*ENVELOPE, picked.c.part, picked.c.turn, picked.c.place)
         .cte("taken")
     )
-    answer = select(*(taken.c[column.name] for column in ENVELOPE), taken.c.part, taken.c.place, clock_row.c.now)
+    answer = select(*(taken.c[column.name] for column in ENVELOPE), taken.c.part, taken.c.turn, taken.c.place, clock_row.c.now)
     return Statement(answer.select_from(clock_row.outerjoin(taken, true())), POSTGRES)
+
+
+def _in_turn(found: CTE) -> CTE:
+    """With the turn of each: so many overdue ones, then the ready ones, then the other overdue ones."""
+    number = func.row_number().over(partition_by=found.c.part == READY, order_by=(found.c.place, found.c.uid))
+    turn = case((found.c.part == READY, ONE), (number <= given("overdue", Integer()), ZERO), else_=literal_column("2", Integer))
+    return select(found.c.uid, found.c.part, found.c.place, turn.label("turn")).cte("candidates")
 
 
 def _candidates(part: ColumnElement[int], place: ColumnElement[Any]) -> Select[Any]:
@@ -126,9 +135,7 @@ def _suspects(now: ColumnElement[Any]) -> Select[Any]:
 
 
 def _care(now: ColumnElement[Any]) -> Select[Any]:
-    """Without those that are among the ready ones."""
-    elsewhere = func.coalesce(and_(_is_mine(), ready(now)), FALSE)
-    found = _candidates(CARE, actors.c.care_at).where(care_due(now), ~elsewhere)
+    found = _candidates(CARE, actors.c.care_at).where(care_due(now))
     return _first(found, actors.c.care_at, given("candidates", Integer()))
 
 

@@ -15,6 +15,7 @@ from runward.core.kernel.commit import Changes, CommitAnswer, Stale, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import MailTo
 from runward.stores.guards import check_changes, check_numbers
+from runward.stores.sql.expressions import is_driven
 from runward.stores.sql.gates import STANDING, Standing, commit_refusal, letters_to_send, stale, standing_of
 from runward.stores.sql.postgres.commit_statement import APPROVAL, Shape, commit_statement
 from runward.stores.sql.postgres.connections import Connections
@@ -152,7 +153,9 @@ def _child_values(changes: Changes) -> Values:
 def _append_frames() -> Statement:
     me = (
         update(actors)
-        .where(*(actors.c[name] == given(name, actors.c[name].type) for name in ("uid", "revision", "last_seq")))
+        .where(
+            *(actors.c[name] == given(name, actors.c[name].type) for name in ("uid", "revision", "last_seq")), is_driven(actors.c.status)
+        )
         .values(last_seq=given("to_last_seq", Integer()))
         .returning(actors.c.uid, actors.c.mail_received, actors.c.drain_leg)
         .cte("me")

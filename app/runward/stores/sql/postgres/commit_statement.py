@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from runward.stores.sql.expressions import FALSE, QUEUED, SUSPENDED, ZERO, is_ended, rank_of
+from runward.stores.sql.expressions import FALSE, QUEUED, RUNNING, SUSPENDED, ZERO, is_ended, rank_of
 from runward.stores.sql.postgres.parts import (
     LETTER,
     NEW_ACTOR,
@@ -90,7 +90,7 @@ def _gates(row: FromClause, shape: Shape) -> list[ColumnElement[bool]]:
         row.c.uid == given("uid", ID),
         row.c.revision == given("revision", Integer()),
         row.c.last_seq == given("last_seq", Integer()),
-        or_(~is_ended(row.c.status), row.c.status == given("to_status", ID)),
+        or_(row.c.status == RUNNING, and_(is_ended(row.c.status), row.c.status == given("to_status", ID))),
         row.c.mail_applied <= to_mail_applied,
         to_mail_applied <= (row.c.mail_received + closings if shape.closings else row.c.mail_received),
     ]

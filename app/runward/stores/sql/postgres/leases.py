@@ -1,19 +1,23 @@
-"""Leases beside claims: asking for a drain, giving back, deleting what nobody holds, and where actors stand."""
+"""Leases beside claims: renewing, asking for a drain, giving back, taking actors from their holders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
-from sqlalchemy import BigInteger, Integer, and_, case, delete, func, null, select, true, update
+import asyncpg
+from sqlalchemy import BigInteger, Integer, and_, func, select, true, update
 
-from runward.stores.sql.expressions import ONE, QUEUED, RUNNING, is_ended, rank_of
+from runward.core.kernel.mail import Letter
+from runward.stores.guards import check_letters
+from runward.stores.sql.claims import seizable
+from runward.stores.sql.expressions import RUNNING, given_back, seized
 from runward.stores.sql.postgres.connections import Connections
-from runward.stores.sql.postgres.parts import clock, unnested
-from runward.stores.sql.rows import HEAD
+from runward.stores.sql.postgres.mailbox import put_letters
+from runward.stores.sql.postgres.parts import LETTER, clock, holds_any_key, unnested
+from runward.stores.sql.rows import HEAD, in_columns, letter_values
 from runward.stores.sql.statements import POSTGRES, Statement, given, given_array
-from runward.stores.sql.tables import ID, actors, approvals, frames, mail, messages, receipts
+from runward.stores.sql.tables import ID, actors
 
 
 async def ask_drain(connections: Connections, uid: str) -> int | None:
@@ -28,9 +32,15 @@ async def disown(connections: Connections, owner: str, legs: Mapping[str, int]) 
     return sorted(row["uid"] for row in rows)
 
 
-async def delete_actor(connections: Connections, uid: str) -> bool:
-    """`Store.delete`."""
-    return bool(await connections.fetch(_delete(), {"uid": uid}))
+async def seize(connections: Connections, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+    """`Store.seize`."""
+    check_letters((letter,))
+    values = {"uid": uid, "count": 1, **in_columns([{"place": 1, **letter_values(letter)}], "letter", ("place", *LETTER))}
+    try:
+        rows = await connections.fetch(_seize(lapsed_only=lapsed_only), values)
+    except asyncpg.UniqueViolationError:  # somebody took the key just now: nothing was written
+        return None
+    return rows[0]["leg"] if rows else None
 
 
 @cache
@@ -52,27 +62,22 @@ def _disown() -> Statement:
         .prefix_with("MATERIALIZED")
     )
     now = select(clock_row.c.now).scalar_subquery()
-    ended = is_ended(actors.c.status)
-    given_back: dict[str, Any] = {
-        "revision": actors.c.revision + ONE,
-        "status": case((ended, actors.c.status), else_=QUEUED),
-        "lease_owner": null(),
-        "lease_until": null(),
-        "drain_leg": null(),
-        "ready_at": case((ended, null()), else_=now),
-        "rank": case((ended, actors.c.rank), else_=func.least(actors.c.rank, rank_of(now, actors.c.priority))),
-    }
-    return Statement(update(actors).where(actors.c.uid == lost.c.uid).values(given_back).returning(actors.c.uid), POSTGRES)
+    return Statement(update(actors).where(actors.c.uid == lost.c.uid).values(given_back(now, func.least)).returning(actors.c.uid), POSTGRES)
 
 
 @cache
-def _delete() -> Statement:
-    free = and_(actors.c.uid == given("uid", ID), is_ended(actors.c.status), actors.c.lease_owner.is_(None))
-    gone = delete(actors).where(free).returning(actors.c.uid).cte("gone")
-    parts = [
-        delete(table).where(table.c.uid == gone.c.uid).cte(f"gone_{table.name}") for table in (frames, messages, receipts, mail, approvals)
-    ]
-    return Statement(select(gone.c.uid).add_cte(*parts), POSTGRES)
+def _seize(*, lapsed_only: bool) -> Statement:
+    clock_row = clock()
+    now = select(clock_row.c.now).scalar_subquery()
+    fresh = ~holds_any_key(actors.c.uid, given_array("letter_dedupe_key", ID))
+    me = (
+        update(actors)
+        .where(actors.c.uid == given("uid", ID), seizable(now, lapsed_only=lapsed_only), fresh)
+        .values(seized(now, func.least))
+        .returning(actors.c.uid, actors.c.mail_received, actors.c.leg)
+        .cte("me")
+    )
+    return Statement(select(me.c.leg).add_cte(put_letters(me, clock_row)), POSTGRES)
 
 
 @cache

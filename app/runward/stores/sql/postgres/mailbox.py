@@ -87,13 +87,17 @@ def _append_mail(shape: Shape) -> Statement:
         .returning(actors.c.uid, actors.c.mail_received, actors.c.status)
         .cte("me")
     )
+    closed = [close_approvals(me)] if shape.closings else []
+    return Statement(select(me.c.mail_received, me.c.status).add_cte(put_letters(me, now), *closed), POSTGRES)
+
+
+def put_letters(me: CTE, now: CTE) -> CTE:
+    """Inserts the given letters, as the last ones of what the gate's actor has received now."""
     letters = unnested("letter", {"place": Integer(), **LETTER})
-    columns = {"uid": me.c.uid, "seq": me.c.mail_received - count + letters.c.place, "received_at": now.c.now}
+    columns = {"uid": me.c.uid, "seq": me.c.mail_received - given("count", Integer()) + letters.c.place, "received_at": now.c.now}
     columns |= {name: letters.c[name] for name in LETTER} | {"ignored": FALSE}
     source = select(*columns.values()).select_from(me.join(now, true()).join(letters, true()))
-    put = insert(mail).from_select(list(columns), source).cte("put_letters")
-    closed = [close_approvals(me)] if shape.closings else []
-    return Statement(select(me.c.mail_received, me.c.status).add_cte(put, *closed), POSTGRES)
+    return insert(mail).from_select(list(columns), source).cte("put_letters")
 
 
 def _gates(shape: Shape, count: ColumnElement[Any]) -> list[ColumnElement[bool]]:
@@ -125,7 +129,8 @@ def _changed(shape: Shape, clock: CTE, count: ColumnElement[Any]) -> dict[str, A
 
 
 def woken(now: ColumnElement[Any], *, reopens: bool) -> dict[str, Any]:
-    """The columns of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too."""
+    """The columns of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too; one
+    that is reopened is nobody's any more."""
     status = actors.c.status
     failed, wakes = status == FAILED, status == SUSPENDED
     if reopens:
@@ -137,4 +142,6 @@ def woken(now: ColumnElement[Any], *, reopens: bool) -> dict[str, Any]:
         "ready_at": case((ready, now), else_=actors.c.ready_at),
         "rank": case((wakes, rank), (status == QUEUED, func.least(actors.c.rank, rank)), else_=actors.c.rank),
     }
-    return changed | ({"ended_at": case((failed, null()), else_=actors.c.ended_at)} if reopens else {})
+    if reopens:
+        changed |= {name: case((failed, null()), else_=actors.c[name]) for name in ("ended_at", "lease_owner", "lease_until")}
+    return changed

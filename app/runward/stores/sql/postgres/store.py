@@ -11,6 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from runward.core.kernel.actor import Position
 from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
 from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewals
 from runward.stores.sql import queries
 from runward.stores.sql.database import NoSuchTable, NotUnique
@@ -18,8 +19,9 @@ from runward.stores.sql.postgres.claim import claim
 from runward.stores.sql.postgres.commit import append_frames, commit
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.create import create
-from runward.stores.sql.postgres.leases import ask_drain, delete_actor, disown
+from runward.stores.sql.postgres.leases import ask_drain, disown, seize
 from runward.stores.sql.postgres.mailbox import append_mail
+from runward.stores.sql.postgres.pruning import delete_actor, prune, prune_keys
 from runward.stores.sql.postgres.renewals import PostgresRenewals
 from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
@@ -88,6 +90,9 @@ class PostgresStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await ask_drain(self._connections, uid)
 
+    async def seize(self, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+        return await seize(self._connections, uid, letter, lapsed_only=lapsed_only)
+
     async def owned(self, owner: str) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(queries.owned(POSTGRES), {"owner": owner})}
 
@@ -96,6 +101,12 @@ class PostgresStore:
 
     async def delete(self, uid: str) -> bool:
         return await delete_actor(self._connections, uid)
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        return await prune(self._connections, ended_before=ended_before, limit=limit)
+
+    async def prune_keys(self, *, created_before: int, limit: int) -> int:
+        return await prune_keys(self._connections, created_before=created_before, limit=limit)
 
     async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
         return heads_of(await self._database.read(queries.heads(POSTGRES), {"uids": list(uids)}))

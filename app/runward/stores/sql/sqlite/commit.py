@@ -15,7 +15,7 @@ from runward.core.kernel.actor import Position, Status
 from runward.core.kernel.commit import Changes, CommitAnswer, Stale, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter
-from runward.stores.sql.gates import Standing, commit_refusal, letters_to_send, stale
+from runward.stores.sql.gates import Standing, commit_refusal, is_writable, letters_to_send, stale
 from runward.stores.sql.rows import Values, approval_values, changed_values, receipt_values
 from runward.stores.sql.sqlite.connection import Session
 from runward.stores.sql.sqlite.parts import (
@@ -54,7 +54,7 @@ def commit(session: Session, changes: Changes) -> CommitAnswer:
 def append_frames(session: Session, uid: str, follows: Position, new: Sequence[StoredFrame]) -> Written | Stale:
     """`Store.append_frames`."""
     stored = standing(session, uid)
-    if stored is None or stored.position != follows:
+    if not is_writable(stored, follows):
         return stale(stored)
     change_actor(session, uid, {"last_seq": follows.last_seq + len(new)})
     put_frames(session, uid, new)

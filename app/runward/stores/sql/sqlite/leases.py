@@ -1,4 +1,4 @@
-"""Leases: taking actors, renewing, giving back; and deleting what nobody holds."""
+"""Leases: taking actors, renewing, giving back, taking them from their holders."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, delete, func, null, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, func, null, or_, select, update
 
 from runward.core.kernel.commit import Claimed, Claims
+from runward.core.kernel.mail import Letter
 from runward.ports.store import ClaimRequest, Renewal
-from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, suspected, unsuspected
-from runward.stores.sql.expressions import FALSE, ONE, QUEUED, RUNNING, is_ended, rank_of
+from runward.stores.sql.claims import anybodys, care_due, lapsed, ready, seizable, suspected, unsuspected
+from runward.stores.sql.expressions import ONE, RUNNING, given_back, is_ended, seized
 from runward.stores.sql.rows import ENVELOPE, HEAD, Values, envelope_of, heads_of
 from runward.stores.sql.sqlite.connection import Session
+from runward.stores.sql.sqlite.parts import put_letters, taken_keys
 from runward.stores.sql.statements import SQLITE, Statement, among, as_list, given
-from runward.stores.sql.tables import ID, actors, approvals, frames, mail, messages, receipts
+from runward.stores.sql.tables import ID, actors
 
 NOW: ColumnElement[Any] = given("now", BigInteger())
 
@@ -32,13 +34,14 @@ def claim(session: Session, request: ClaimRequest) -> Claims:
         "delay": request.recovery_delay_ms,
         "max_recoveries": request.max_recoveries,
     }
-    ready_ones = [row for binding in request.bindings for row in session.rows(_ready(), values | {"binding": binding})]
-    lapsed_ones = session.rows(_lapsed(), values) + session.rows(_suspects(), values)
+    ready_ones = sorted((rank, uid) for binding in request.bindings for uid, rank in session.rows(_ready(), values | {"binding": binding}))
+    lapsed_ones = [(until, uid) for statement in (_lapsed(), _suspects()) for uid, until in session.rows(statement, values)]
+    overdue = sorted([*lapsed_ones, *((care_at, uid) for uid, care_at in session.rows(_care(), values))])
+    recoveries = {uid for _, uid in lapsed_ones}
     chosen: dict[str, bool] = {}
-    for found, recovered in ((ready_ones, False), (lapsed_ones, True), (session.rows(_care(), values), False)):
-        for _, uid in sorted((place, uid) for uid, place in found):
-            if len(chosen) < request.limit:
-                chosen.setdefault(uid, recovered)
+    for _, uid in (*overdue[: request.overdue], *ready_ones, *overdue[request.overdue :]):
+        if len(chosen) < request.limit:
+            chosen[uid] = uid in recoveries
     taken = []
     for uid, recovered in chosen.items():
         (row,) = session.rows(_take(), values | {"uid": uid, "recovered": int(recovered)})
@@ -64,13 +67,16 @@ def disown(session: Session, owner: str, legs: Mapping[str, int]) -> list[str]:
     return sorted(uid for uid, leg in legs.items() if session.row(_disown(), values | {"uid": uid, "leg": leg}) is not None)
 
 
-def delete_actor(session: Session, uid: str) -> bool:
-    """`Store.delete`."""
-    if session.row(_delete_actor(), {"uid": uid}) is None:
-        return False
-    for statement in _delete_rows():
-        session.rows(statement, {"uid": uid})
-    return True
+def seize(session: Session, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+    """`Store.seize`."""
+    if taken_keys(session, uid, [letter.key]):
+        return None
+    row = session.row(_seize(lapsed_only=lapsed_only), {"uid": uid, "now": session.now})
+    if row is None:
+        return None
+    leg, received = row
+    put_letters(session, uid, (letter,), first=received)
+    return int(leg)
 
 
 # -- statements ----------------------------------------------------------------------------------------------------------
@@ -105,9 +111,7 @@ def _suspects() -> Statement:
 
 @cache
 def _care() -> Statement:
-    """Without those that are among the ready ones."""
-    elsewhere = func.coalesce(and_(_is_mine(), ready(NOW)), FALSE)
-    return _candidates(actors.c.care_at, and_(care_due(NOW), ~elsewhere), "limit")
+    return _candidates(actors.c.care_at, care_due(NOW), "limit")
 
 
 @cache
@@ -140,27 +144,12 @@ def _ask_drain() -> Statement:
 
 @cache
 def _disown() -> Statement:
-    ended = is_ended(actors.c.status)
-    given_back: dict[str, Any] = {
-        "revision": actors.c.revision + ONE,
-        "status": case((ended, actors.c.status), else_=QUEUED),
-        "lease_owner": null(),
-        "lease_until": null(),
-        "drain_leg": null(),
-        "ready_at": case((ended, null()), else_=NOW),
-        "rank": case((ended, actors.c.rank), else_=func.min(actors.c.rank, rank_of(NOW, actors.c.priority))),
-    }
     lost = and_(actors.c.uid == given("uid", ID), actors.c.lease_owner == given("owner", ID), actors.c.leg == given("leg", Integer()))
-    return Statement(update(actors).where(lost).values(given_back).returning(actors.c.uid), SQLITE)
+    return Statement(update(actors).where(lost).values(given_back(NOW, func.min)).returning(actors.c.uid), SQLITE)
 
 
 @cache
-def _delete_actor() -> Statement:
-    free = and_(actors.c.uid == given("uid", ID), is_ended(actors.c.status), actors.c.lease_owner.is_(None))
-    return Statement(delete(actors).where(free).returning(actors.c.uid), SQLITE)
-
-
-@cache
-def _delete_rows() -> tuple[Statement, ...]:
-    tables = (frames, messages, receipts, mail, approvals)
-    return tuple(Statement(delete(table).where(table.c.uid == given("uid", ID)), SQLITE) for table in tables)
+def _seize(*, lapsed_only: bool) -> Statement:
+    held = and_(actors.c.uid == given("uid", ID), seizable(NOW, lapsed_only=lapsed_only))
+    taken = update(actors).where(held).values(seized(NOW, func.min))
+    return Statement(taken.returning(actors.c.leg, actors.c.mail_received), SQLITE)

@@ -69,9 +69,11 @@ def close_approvals(session: Session, uid: str, closings: Iterable[ApprovalClosi
 
 
 def woken(status: Status, rank: int, priority: int, *, now: int, reopens: bool) -> Values:
-    """What changes of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too."""
+    """What changes of an actor that is made ready now: one that slept is queued, with a rank of now; one that was queued for later, too;
+    one that is reopened is nobody's any more."""
     if status is Status.SUSPENDED or (reopens and status is Status.FAILED):
-        return {"status": Status.QUEUED.value, "ready_at": now, "rank": rank_of(now, priority), "ended_at": None}
+        nobodys = dict.fromkeys(("ended_at", "lease_owner", "lease_until"))
+        return {"status": Status.QUEUED.value, "ready_at": now, "rank": rank_of(now, priority), **nobodys}
     if status is Status.QUEUED:
         return {"ready_at": now, "rank": min(rank, rank_of(now, priority))}
     return {} if status.ended else {"ready_at": now}

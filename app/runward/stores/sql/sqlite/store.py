@@ -11,6 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from runward.core.kernel.actor import Position
 from runward.core.kernel.commit import AppendAnswer, Changes, Claims, CommitAnswer, CreateAnswer, IdempotencyKey, NewActor, Stale, Written
 from runward.core.kernel.frames import StoredFrame
+from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewal, Renewals
 from runward.stores.guards import check_changes, check_letters, check_new_actor, check_numbers, check_text
 from runward.stores.sql import queries
@@ -18,8 +19,9 @@ from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
 from runward.stores.sql.sqlite.commit import append_frames, commit
 from runward.stores.sql.sqlite.create import create
-from runward.stores.sql.sqlite.leases import ask_drain, claim, delete_actor, disown, renew
+from runward.stores.sql.sqlite.leases import ask_drain, claim, disown, renew, seize
 from runward.stores.sql.sqlite.mailbox import append_mail
+from runward.stores.sql.sqlite.pruning import delete_actor, prune, prune_keys
 from runward.stores.sql.sqlite.readers import Readers
 from runward.stores.sql.sqlite.writer import Writer
 from runward.stores.sql.statements import SQLITE, Statement, as_list
@@ -89,6 +91,10 @@ class SqliteStore:
     async def ask_drain(self, uid: str) -> int | None:
         return await self._writer.do(lambda session: ask_drain(session, uid))
 
+    async def seize(self, uid: str, letter: Letter, *, lapsed_only: bool) -> int | None:
+        check_letters((letter,))
+        return await self._writer.do(lambda session: seize(session, uid, letter, lapsed_only=lapsed_only))
+
     async def owned(self, owner: str) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(queries.owned(SQLITE), {"owner": owner})}
 
@@ -97,6 +103,12 @@ class SqliteStore:
 
     async def delete(self, uid: str) -> bool:
         return await self._writer.do(lambda session: delete_actor(session, uid))
+
+    async def prune(self, *, ended_before: int, limit: int) -> int:
+        return await self._writer.do(lambda session: prune(session, ended_before=ended_before, limit=limit))
+
+    async def prune_keys(self, *, created_before: int, limit: int) -> int:
+        return await self._writer.do(lambda session: prune_keys(session, created_before=created_before, limit=limit))
 
     async def heads(self, uids: Sequence[str]) -> Mapping[str, Head]:
         return heads_of(await self._database.read(queries.heads(SQLITE), {"uids": as_list(uids, SQLITE)}))
