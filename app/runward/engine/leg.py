@@ -88,6 +88,7 @@ class Leg:
         self._wake = asyncio.Event()
         self._activities = Activities(services.clock, self._report, self._failed)
         self._timer = Timer(services.clock, self._wake.set)
+        self._decided_at = 0
         self._news = False
         self._asked_to_drain = False
         self._unsaved = False
@@ -236,7 +237,7 @@ class Leg:
         """The run with every move made that needs nothing from outside. Moves are only kept once they are durable: mail that arrives
         first changes what they are."""
         run, emitted, gated = self._run, self._emitted, False
-        at = self._services.time.now()
+        at = self._decided_at = self._services.time.now()
         while True:
             decision = decide(run, at)
             if isinstance(decision, Work | LegOver):
@@ -378,5 +379,5 @@ class Leg:
             self._fold(TimeCame(at=now))
 
     def _seconds_until_due(self) -> float | None:
-        due = work_due(self._run, after=self._services.time.now())
+        due = work_due(self._run, after=self._decided_at)
         return None if due is None else self._services.time.seconds_until(due) + 0.001

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runward.core.kernel.mail import MailKind, approval_key, client_key, hold_key, question_key, release_key
+from runward.core.runs.inputs import with_holds
 from runward.core.runs.unsettled import Decision
 from runward.core.runs.view import key_of
 from tests.unit.core.storing import Store
@@ -36,7 +37,7 @@ def answers(store: Store) -> list[Input]:
 
 def hand_of_an_operator(store: Store) -> list[Input]:
     """What an operator can do to a run that has not ended: release or hold it first, then all the rest."""
-    run, number = store.run, len(store.mail)
+    run, number = with_holds(store.run, store.mail[store.mail_applied :]), len(store.mail)
     held = Input(MailKind.RELEASE, release_key(run.holds), {}) if run.hold else Input(MailKind.HOLD, hold_key(run.releases), {})
     other = "c" if store.binding == "b" else "b"
     return [

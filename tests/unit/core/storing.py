@@ -145,7 +145,9 @@ class Store:
         assert self.mail_applied == len(self.mail) and run.waiting_on
         held = run.hold is not None
         assert held or not [call for call in run.turn if call.stage in BEFORE_THEY_RUN], "parked with work to do"
-        assert held or not [effect for effect in run.unknowns if effect.claim or effect.found or effect.again]
+        waiting = {call.id for call in run.turn if call.stage in (CallStage.GATED, CallStage.WAITING)}
+        assert held or not [effect for effect in run.unknowns if effect.claim or effect.found], "parked with something to settle"
+        assert held or {effect.tool_call_id for effect in run.unknowns if effect.again} <= waiting
         shown = {name for name, items in self.pending.items() if items}
         assert shown >= {*names(run.waiting_on)} - ({"unknown_effects"} if held else set())
         assert shown - {*names(run.waiting_on)} <= {"unknown_effects"}

@@ -129,6 +129,13 @@ def test_R19a_a_person_who_was_first_is_not_overruled_by_a_probe(status: ProbeSt
     assert drive.settle() == Work(start=(Screen(1),)), "and the call is run again, not answered by the way"
 
 
+def test_R13_nobody_asks_a_probe_while_a_persons_evidence_is_checked() -> None:
+    drive = Drive().lost("send")
+    assert drive.settle() == Work(start=(Probe("1.1", 1),))
+    drive.reconciles("1.1", "result", output=1, evidence={"proof": "x"})
+    assert drive.settle() == Work(start=(CheckEvidence("1.1", 1),))
+
+
 def test_R19a_what_a_probe_found_counts_once_the_evidence_does_not_hold() -> None:
     drive = Drive().lost("send")
     drive.reconciles("1.1", "error", evidence={"proof": "x"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ import pytest
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind
 from runward.core.kernel.records import Stage
-from runward.core.runs.calls import CallStage, How, Result
+from runward.core.runs.calls import CallStage, Effect, How, Result
 from runward.core.runs.decide import CallModel, CheckEvidence, LegOver, Project, RunCall, Screen, Work
 from runward.core.runs.dues import work_due
+from runward.core.runs.facts import EvidenceChecked, Screened
 from runward.core.runs.sentences import UNKNOWN_TO_MODEL
 from runward.core.runs.view import key_of, pending
 from tests.unit.core.driving import T0, Drive, ok
-from tests.unit.core.tooling import terms
+from tests.unit.core.tooling import screening, terms, traits
 
 
 def listed(drive: Drive) -> list[str]:
@@ -72,6 +74,21 @@ def test_R15_a_retry_runs_the_call_once_more_under_the_same_key() -> None:
     receipt = drive.receipts["1.1"]
     assert (receipt.outcome, receipt.attempt, receipt.arguments) == (None, 2, '{"order":7}')
     assert drive.kept()["reconciled"] == {"decision": "retry", "at": T0, "by": "ann"}
+
+
+def test_R11_a_call_that_is_to_run_once_more_needs_nobody_any_more() -> None:
+    drive = Drive().lost("charge").claim().reconciles("1.1", "retry").gets(MailKind.HOLD)
+    assert drive.settle() == LegOver()
+    assert (drive.shown["status"], drive.shown["task_outcome"], listed(drive)) == ("suspended", "in_progress", [])
+
+
+def test_R17a_a_call_that_is_looked_at_again_keeps_what_held_when_it_was_asked_for() -> None:
+    drive = Drive().lost("charge").claim().reconciles("1.1", "retry")
+    drive.settle()
+    today = replace(screening(drive.run.call("1.1")), traits=traits("charge", Effect.READ, max_attempts=9, on_unknown="tell_model"))
+    drive.apply(Screened(at=drive.at, screenings=(today,)))
+    call = drive.run.call("1.1")
+    assert (call.effect, call.max_attempts, call.on_unknown) == (Effect.NON_IDEMPOTENT_WRITE, 3, "reconcile")
 
 
 def test_R15_a_repeated_call_that_projects_has_an_outcome_of_its_own() -> None:
@@ -205,6 +222,13 @@ def test_R10_after_the_end_nothing_is_run_again() -> None:
     assert drive.types()[-2:] == ["warning", "data-agent"] and drive.of("data-agent")[-1]["data"]["final"] is True, "a journal ends final"
 
 
+def test_R10_an_effect_that_an_end_left_unknown_is_not_made_again() -> None:
+    drive = Drive(expires_seconds=10).lost("charge").claim().after(10)
+    drive.ended()
+    drive.claim(caretaker=True).reconciles("1.1", "retry")
+    assert drive.settle() == LegOver() and drive.ignored == [1] and listed(drive) == ["1.1"]
+
+
 def test_R15_a_settled_receipt_keeps_who_approved_the_call() -> None:
     drive = Drive(gates={"ship": terms(editable=True)}).asks("ship", arguments={"to": "A"}).claim()
     drive.decides(drive.gate().id, edited_arguments={"to": "B"})
@@ -302,6 +326,17 @@ def test_R15_a_check_that_comes_too_late_changes_nothing() -> None:
     before = drive.run
     drive.evidence("1.1")
     assert drive.run == before
+    drive.reconciles("1.1", "result", output=1, evidence=PROOF)
+    before = drive.run
+    drive.apply(EvidenceChecked(at=T0, call_id="1.1", attempt=9, refusal=None))
+    assert drive.run == before
+
+
+def test_R15_while_evidence_is_checked_no_other_decision_is_taken() -> None:
+    drive = Drive().lost("pay").claim().reconciles("1.1", "result", output=1, evidence=PROOF)
+    before = drive.run
+    drive.reconciles("1.1", "retry", evidence=PROOF)
+    assert drive.run == before and drive.ignored == [2]
 
 
 @pytest.mark.parametrize("decision", ["result", "error"])
@@ -322,7 +357,7 @@ def test_R15_an_end_leaves_an_effect_unknown_that_was_to_be_made_again_on_eviden
     drive = Drive().lost("pay").claim().reconciles("1.1", "retry", evidence=PROOF).gets()
     drive.ended()
     assert drive.stopped == ("cancelled", [("1.1", "unknown")]) and listed(drive) == ["1.1"]
-    assert key_of(drive.effect()) == "unknown:1.1:1.1"
+    assert key_of(drive.effect()) == "unknown:1.1:1.1" and "reconciled" not in drive.kept(), "it was not taken"
 
 
 def test_R8_a_run_that_waits_for_a_check_wakes_nobody_in_the_past() -> None:
