@@ -204,6 +204,8 @@ class AgentView(View):
     tools: list[ToolView]
     context_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
+    verified: bool
+    policy: dict[str, list[str] | None]
     limits: dict[str, Any]
     accepts: list[str]
     warnings: list[str]

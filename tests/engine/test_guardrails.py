@@ -1,0 +1,145 @@
+"""Guardrails on calls and results, and policies that a request narrows (stations 2 and 7, R35)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from runward import Approval, Block, ClientTool, GuardedCall, Guardrails, Policy, Rewrite, tool
+from runward.core.errors import Invalid
+from runward.core.kernel.actor import Status
+from runward.engine.letters import ResultIn
+from tests.engine.rig import DONE, Rig, agent, calls
+
+
+class Desk:
+    def __init__(self, **options: Any) -> None:
+        self.ran: list[int] = []
+
+        @tool(**{"name": "look", "effect": "read", **options})
+        async def look(n: int) -> dict[str, Any]:
+            self.ran.append(n)
+            return {"n": n, "card": "4111"}
+
+        self.tool = look
+
+
+def block(value: Any, ctx: Any) -> Block:
+    return Block("not today")
+
+
+def plus_one(call: GuardedCall, ctx: Any) -> Rewrite:
+    return Rewrite({"n": call.arguments["n"] + 1})
+
+
+def passes(value: Any, ctx: Any) -> None:
+    return None
+
+
+def masked(result: Any, ctx: Any) -> Rewrite:
+    return Rewrite({**result, "card": "****"})
+
+
+async def test_a_blocked_call_never_runs_and_the_model_reads_why() -> None:
+    """R17b: it has its result, like any other."""
+    desk = Desk()
+    async with Rig(
+        agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=Guardrails(on_tool_call=[passes, block, plus_one]))
+    ) as rig:
+        uid = await rig.run()
+        assert desk.ran == [] and rig.rows(uid).receipts["1.1"].outcome == "blocked"
+        assert rig.results(uid)[0]["output"] == "not today"
+        (frame,) = rig.frames(uid, "guardrail")
+        assert (frame["hook"], frame["action"], frame["name"], frame["reason"]) == ("on_tool_call", "block", "block", "not today")
+
+
+async def test_rewritten_arguments_run_and_history_keeps_what_the_model_issued() -> None:
+    """R17a: what runs is what is under the digest; each guardrail sees what those before it left."""
+    desk = Desk()
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=Guardrails(on_tool_call=[plus_one, plus_one]))) as rig:
+        uid = await rig.run()
+        assert desk.ran == [3] and rig.rows(uid).receipts["1.1"].arguments == '{"n":3}'
+        assert rig.frames(uid, "tool-call")[0]["arguments"] == {"n": 1}
+
+
+async def test_R18_people_approve_what_guardrails_have_left() -> None:
+    desk = Desk(needs_approval=Approval())
+    once = Guardrails(on_tool_call=lambda call, ctx: Rewrite({"n": 100}) if call.arguments["n"] == 99 else None)
+    async with Rig(agent(calls("look", n=99), DONE, tools=[desk.tool], guardrails=once)) as rig:
+        uid = await rig.run()
+        assert rig.view(uid)["pending"]["approvals"][0]["arguments"] == {"n": 100}
+        await rig.verdict(uid, True)
+        assert desk.ran == [100] and rig.row(uid).status is Status.COMPLETED
+
+
+async def test_results_are_changed_only_for_the_model() -> None:
+    """R12: the receipt keeps what the tool returned."""
+    desk = Desk()
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=Guardrails(on_tool_result=masked))) as rig:
+        uid = await rig.run()
+        receipt = rig.rows(uid).receipts["1.1"]
+        assert (rig.results(uid)[0]["output"]["card"], json.loads(receipt.raw or "")["card"]) == ("****", "4111")
+        assert "4111" not in json.dumps(rig.frames(uid, "tool-output", "data-agent"))
+
+
+async def test_R24_results_of_clients_pass_the_same_guardrails() -> None:
+    pick = ClientTool(name="pick", description="Pick.", parameters={"type": "object", "properties": {}})
+    async with Rig(agent(calls("pick"), DONE, tools=[pick], guardrails=Guardrails(on_tool_result=masked))) as rig:
+        uid = await rig.run()
+        await rig.deliver(uid, tool_results=[ResultIn(tool_call_id="1.1", output={"card": "4111"})])
+        await rig.over(uid)
+        assert rig.results(uid)[0]["output"] == {"card": "****"} and rig.row(uid).status is Status.COMPLETED
+
+
+def fails(value: Any, ctx: Any) -> Block:
+    raise RuntimeError("division by zero")
+
+
+def is_no_answer(value: Any, ctx: Any) -> Any:
+    return True
+
+
+@pytest.mark.parametrize(
+    "guardrails",
+    [
+        Guardrails(on_tool_call=fails),
+        Guardrails(on_tool_call=is_no_answer),
+        Guardrails(on_tool_call=lambda call, ctx: Rewrite("text")),
+        Guardrails(on_tool_call=lambda call, ctx: Rewrite({"n": object()})),
+        Guardrails(on_tool_result=fails),
+        Guardrails(on_tool_result=lambda result, ctx: Rewrite(object())),
+    ],
+)
+async def test_R9_a_guardrail_that_fails_has_let_nothing_pass(guardrails: Guardrails) -> None:
+    desk = Desk()
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=guardrails)) as rig:
+        uid = await rig.run()
+        error = rig.view(uid)["error"]
+        assert (rig.row(uid).status, error["code"]) == (Status.FAILED, "guardrail_failed") and "division" not in json.dumps(error)
+        assert len(desk.ran) == bool(guardrails.on_tool_result)
+
+
+async def test_R35_a_request_narrows_the_policy_and_never_widens_it() -> None:
+    desk = Desk()
+    strict = agent(calls("look", n=1), DONE, tools=[desk.tool], policy=Policy(deny_tools=["look"]))
+    async with Rig(strict) as rig:
+        uid = await rig.run(policy=Policy(allow_tools=["look"]))
+        assert rig.view(uid)["error"]["code"] == "tool_not_allowed" and desk.ran == []
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool])) as rig:
+        uid = await rig.run(policy=Policy(require_approval=["look"]))
+        assert rig.row(uid).status is Status.SUSPENDED
+        await rig.verdict(uid, True)
+        assert desk.ran == [1]
+        uid = await rig.run(policy=Policy(deny_tools=["look"]))
+        assert rig.view(uid)["error"]["code"] == "tool_not_allowed"
+        with pytest.raises(Invalid) as refused:
+            await rig.run(policy=Policy(deny_tools=["nothing_like_it"]))
+        assert refused.value.code == "unknown_tool"
+
+
+def test_R35_policies_combine_to_what_both_allow() -> None:
+    mine, theirs = Policy(allow_tools=["a", "b"], deny_tools=["c"]), Policy(allow_tools=["b", "d"], require_approval=["b"])
+    assert mine.narrowed(theirs) == Policy(allow_tools=["b"], deny_tools=["c"], require_approval=["b"])
+    assert Policy().narrowed(theirs).allow_tools == ("b", "d") and mine.narrowed(Policy()).allow_tools == ("a", "b")
