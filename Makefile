@@ -7,7 +7,7 @@ PY := .venv/bin/python
 INSTALLED := .venv/.installed
 FIND_PYTHON := python3 python3.13 python3.12 python3.11 python
 
-.PHONY: help install run test check fmt bench openapi lock clean moved
+.PHONY: help install run test check fmt bench mutants openapi lock clean moved
 .DEFAULT_GOAL := help
 
 help:                   ## this list
@@ -32,6 +32,9 @@ fmt: $(INSTALLED)       ## format, and mend what can be mended
 
 bench: $(INSTALLED)     ## how fast, against the least code that does the same: six minutes (a look: ARGS=--quick; a part: ARGS=sqlite)
 	$(PY) -m tests.bench $(ARGS)
+
+mutants: $(INSTALLED)   ## take out each guard in turn: a test has to go red, fifteen minutes (some of them: ARGS="fence"; at a time: ARGS="--jobs 4")
+	$(PY) -m tests.mutants $(ARGS)
 
 openapi: $(INSTALLED)   ## write openapi/openapi.json from the code
 	@mkdir -p openapi

@@ -7,7 +7,7 @@ What is in this package, from the bottom up; a part knows only the ones before i
     agents/     what agent authors write: declarations.
     engine/     workers, legs, model calls, tool calls. Knows ports only.
     stores/ models/ tools/   the adapters: databases and buses, model providers, what runs a tool.
-    api/ cli    the doors: they translate, and decide nothing.
+    api/ commands/ cli   the doors: they translate, and decide nothing.
     testing/    what authors test their agents with.
 
 This module itself is for authors: everything an agent is made of is importable from here, and `docs/authoring.md` is the guide. ::

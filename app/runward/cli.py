@@ -1,11 +1,11 @@
-"""`runward`: the processes of the service, its keys, and the API from a terminal."""
+"""`runward`: the processes of the service and its keys; the API from a terminal is in `commands`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from pydantic import ValidationError
 
+from runward.commands import approvals, ops, runs
+from runward.commands.parts import AsJson, show
 from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Scope
 from runward.core.times import milliseconds, optional_rfc3339
@@ -20,18 +22,21 @@ from runward.settings import Settings
 
 if TYPE_CHECKING:
     from runward.engine.services import Services
-    from runward.terminal import Api
 
 T = TypeVar("T")
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-runs = typer.Typer(help="Runs, over the API.", no_args_is_help=True)
+app = typer.Typer(
+    help="Durable agent runs: the processes of the service, its keys, and its API from a terminal.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 keys = typer.Typer(help="API keys, in the database; works while the service runs.", no_args_is_help=True)
-app.add_typer(runs, name="runs")
+app.command()(runs.agents)
+app.add_typer(runs.app, name="runs")
+app.add_typer(approvals.app, name="approvals")
+app.add_typer(ops.app, name="ops")
 app.add_typer(keys, name="keys")
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-Url = Annotated[str | None, typer.Option("--url", envvar="RUNWARD_URL", help="Where the API is; RUNWARD_HOST and RUNWARD_PORT else.")]
 
 
 def main() -> None:
@@ -80,56 +85,6 @@ def openapi() -> None:
     from runward.api.openapi import document
 
     typer.echo(json.dumps(document(), indent=2, ensure_ascii=False))
-
-
-# -- the API -------------------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def agents(as_json: AsJson = False, url: Url = None) -> None:
-    """The agents that can be run."""
-    data = _api(url).get("/agents")["data"]
-    _show(data, as_json, ("name", "version", "fingerprint", "models", "description"))
-
-
-@runs.command("list")
-def list_runs(
-    status: Annotated[list[str] | None, typer.Option(help="Only runs of this status; repeatable.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000)] = 20,
-    as_json: AsJson = False,
-    url: Url = None,
-) -> None:
-    """The newest runs."""
-    filters: dict[str, Any] = {"limit": limit, "status": status or [], **({"agent": agent} if agent else {})}
-    data = _api(url).get("/runs", **filters)["data"]
-    _show(data, as_json, ("run_id", "agent", "status", "task_outcome", "steps", "created_at", "updated_at"))
-
-
-@runs.command("show")
-def show_run(run_id: str, url: Url = None) -> None:
-    """One run, as JSON."""
-    typer.echo(json.dumps(_api(url).get(f"/runs/{run_id}"), indent=2, ensure_ascii=False))
-
-
-@runs.command("events")
-def follow_run(run_id: str, after: Annotated[int, typer.Option(min=0, help="Only frames behind this one.")] = 0, url: Url = None) -> None:
-    """A run's frames, a line of JSON each, until it has ended."""
-    for line in _api(url).frames(run_id, after):
-        typer.echo(line)
-
-
-@runs.command("cancel")
-def cancel_run(run_id: str, reason: Annotated[str | None, typer.Option()] = None, url: Url = None) -> None:
-    """Cancel a run."""
-    answer = _api(url).post(f"/runs/{run_id}/cancel", {} if reason is None else {"reason": reason})
-    typer.echo(answer["outcome"])
-
-
-@runs.command("delete")
-def delete_run(run_id: str, url: Url = None) -> None:
-    """Delete a run that has ended."""
-    _api(url).delete(f"/runs/{run_id}")
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------
@@ -185,7 +140,7 @@ def list_keys(tenant: Annotated[str | None, typer.Option()] = None, as_json: AsJ
         }
         for key in found
     ]
-    _show(data, as_json, tuple(data[0]) if data else ())
+    show(data, as_json, tuple(data[0]) if data else ())
 
 
 @keys.command("revoke")
@@ -210,23 +165,6 @@ def open_without_keys() -> None:
 
 def _settings(**given: Any) -> Settings:
     return Settings(**given)
-
-
-def _api(url: str | None) -> Api:
-    from runward.terminal import Api
-
-    settings = _settings()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return Api(url or f"http://{host}:{settings.port}")
-
-
-def _show(data: Sequence[dict[str, Any]], as_json: bool, columns: Sequence[str]) -> None:
-    if as_json:
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        from runward.terminal import table
-
-        table(data, columns)
 
 
 def _in_database(work: Callable[[Services], Awaitable[T]]) -> T:

@@ -97,7 +97,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     for number, column in enumerate(columns):
         shown.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
-        shown.add_row(*(_cell(row[column]) for column in columns))
+        shown.add_row(*(_cell(row.get(column)) for column in columns))
     console.print(shown)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from runward import (
     Agent,
+    Approval,
     ClientTool,
     DidNotHappen,
     Happened,
@@ -139,6 +140,13 @@ async def refund(order_id: int, ctx: Context) -> str:
     return f"refunded {order_id}"
 
 
+@tool(effect="read", needs_approval=Approval(expires_seconds=1))
+async def peek(order_id: int, ctx: Context) -> str:
+    """Look at what is private, if somebody lets it within a second."""
+    await effect("peek", order_id, ctx)
+    return f"peeked at {order_id}"
+
+
 pick = ClientTool(name="pick", description="Let the user pick a file.", parameters={"type": "object", "properties": {}})
 
 
@@ -192,7 +200,7 @@ async def whoami(ctx: Context) -> dict[str, Any]:
     return {"told": sorted(ctx.tool_context or {}), "tenant": ctx.scope.tenant}
 
 
-TOOLS = [lookup, note, charge, ship, quote, pay, refund, pick, ask_user, durable_wait, poison, meet, block, leak, whoami]
+TOOLS = [lookup, note, charge, ship, quote, pay, refund, peek, pick, ask_user, durable_wait, poison, meet, block, leak, whoami]
 
 # -- the model -----------------------------------------------------------------------------------------------------------
 

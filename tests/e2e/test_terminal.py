@@ -80,3 +80,54 @@ def test_runs_are_followed_over_a_restart(
     on_sqlite.ended(run_id)
     assert following.ended() == 0
     assert [json.loads(line) for line in following.lines] == on_sqlite.frames(run_id).frames
+
+
+def test_operators_from_a_terminal(on_postgres: Deployment) -> None:
+    """Holds, drains, takeovers and verdicts, and what is refused says why."""
+    deployment = on_postgres
+    deployment.serve()
+
+    def said(*arguments: str, code: int = 0) -> str:
+        done = deployment.run_command(*arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    ledger = deployment.ledger
+    ledger.hold("lookup 1")
+    run_id = deployment.create([{"calls": [["lookup", {"order_id": 1}]]}, {"text": "Read."}])
+    ledger.arrived("lookup 1")
+    (worker,) = json.loads(said("ops", "workers", "--json"))
+    (lease,) = json.loads(said("ops", "leases", "--json"))
+    assert (lease["run_id"], lease["worker"]) == (run_id, worker["worker_id"])
+    assert worker["worker_id"] in said("ops", "workers") and run_id in said("ops", "leases")
+    assert "lease_held" in said("runs", "why", run_id)
+    assert [reason["code"] for reason in json.loads(said("runs", "why", run_id, "--json"))["reasons"]] == ["lease_held", "tool_running"]
+    assert json.loads(said("ops", "stale", "--json")) == json.loads(said("ops", "unclaimable", "--json")) == []
+    assert json.loads(said("ops", "recover")) == {"recovered": 0, "failed": []}
+    assert said("runs", "drain", run_id) == said("runs", "hold", run_id, "--reason", "closed") == "accepted\n"
+    ledger.release()
+    assert deployment.suspended(run_id)["pending"]["hold"]["reason"] == "closed"
+    assert said("ops", "limits", run_id, "--max-steps", "50") in ("suspended\n", "queued\n", "running\n")
+    assert "can only be raised" in said("ops", "limits", run_id, "--max-steps", "1", code=1)
+    assert "no worker" in said("ops", "rebind", "--from", "x", "--to", "y", "--run", run_id, code=1).lower()
+    assert json.loads(said("ops", "recover", run_id, "--force"))["failed"] == [{"run_id": run_id, "code": "not_running"}]
+    assert said("runs", "release", run_id) == "release_hold accepted\n"
+    assert deployment.ended(run_id)["text"] == "Read."
+
+    asking = deployment.create([{"calls": [["refund", {"order_id": 2}], ["refund", {"order_id": 3}]]}, {"text": "x"}])
+    deployment.suspended(asking)
+    requests = json.loads(said("approvals", "list", "--run", asking, "--json"))
+    first, second = sorted(requests, key=lambda request: str(request["tool_call_id"]))
+    assert first["approval_id"] in said("approvals", "list")
+    assert said("approvals", "approve", first["approval_id"], "--reason", "fine") == "approved\n"
+    assert "stands" in said("approvals", "deny", first["approval_id"], code=1)
+    body = json.dumps({"approvals": [{"approval_id": second["approval_id"], "approved": False}]})
+    assert said("runs", "resume", asking, body) == f"{second['approval_id']} accepted\n"
+    deployment.ended(asking)
+    assert json.loads(said("approvals", "show", first["approval_id"]))["reason"] == "fine"
+    assert "not JSON" in said("runs", "resume", asking, "{", code=2)
+
+    assert json.loads(said("ops", "prune", "--runs-before", "2100-01-31T00:00:00Z")) == {"runs": 2, "keys": 0}
+    assert "Say what is to go" in said("ops", "prune", code=1)
+    assert said("ops", "drain", worker["worker_id"]) == "accepted\n"
+    assert "no such worker" in said("ops", "drain", "nobody", code=1)

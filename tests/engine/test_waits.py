@@ -233,6 +233,15 @@ async def test_R30_a_failed_run_is_tried_again_from_its_checkpoint() -> None:
         assert attempts == sorted(set(attempts)) and attempts[-1][0] == 2
 
 
+async def test_R30_a_run_that_failed_for_good_is_not_tried_again() -> None:
+    async with Rig(agent(Reply(error="bad_request"), DONE)) as rig:
+        uid = await rig.run()
+        view = rig.view(uid)
+        assert (view["status"], view["error"]["transient"]) == ("failed", False)
+        assert await code_of(rig, uid, retry_failed=True) == "not_transient"
+        assert rig.view(uid) == view and rig.rows(uid).mail == []
+
+
 async def test_R30_a_run_that_works_or_waits_has_nothing_to_try_again() -> None:
     async with Rig(agent(calls("pick"), DONE, tools=[pick])) as rig:
         uid = await rig.run()

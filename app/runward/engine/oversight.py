@@ -58,7 +58,7 @@ class Oversight:
     async def workers(self, caller: Caller) -> Sequence[dict[str, Any]]:
         """Every worker that did not take its leave, latest beat first."""
         caller.require(Permission.OPS)
-        live = {worker.id for worker in await self._whys.live_workers()}
+        live = {worker.id for worker in await self._whys.live_workers(await self._services.store.now())}
         return [_worker(row, row.id in live, whole=caller.runs_the_service) for row in await self._services.directory.workers()]
 
     async def drain_worker(self, caller: Caller, worker_id: str) -> None:
@@ -81,8 +81,8 @@ class Oversight:
 
     async def unclaimable(self, caller: Caller, *, cursor: str | None, limit: int) -> Page:
         """A page of the runs that are ready and that no living worker can take, oldest first (R41)."""
-        now = self._services.time.now()
-        staying = [worker for worker in await self._whys.live_workers() if not worker.draining]
+        now = await self._services.store.now()
+        staying = [worker for worker in await self._whys.live_workers(now) if not worker.draining]
         bindings = sorted({binding for worker in staying for binding in worker.bindings})
 
         def read(after: Place | None, most: int) -> Awaitable[Sequence[Envelope]]:

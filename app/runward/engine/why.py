@@ -37,8 +37,8 @@ class Whys:
         run = codec.decode(row.state) if row.format <= FORMAT else None
         arrived = await self._arrived(row)
         waiting = [] if run is None else list(waits(row, run, arrived))
-        workers = await self.live_workers()
-        now = self._services.time.now()
+        now = await self._services.store.now()  # read behind the row: by this process's idea of the time its own row may lie ahead
+        workers = await self.live_workers(now)
         reasons = [*self._state(row, run, now), *(each.reason for each in waiting)]
         if self._is_due(row, now):
             reasons += await self._takers(caller, row, workers, now)
@@ -53,9 +53,10 @@ class Whys:
             "reasons": told(iter(reasons)),
         }
 
-    async def live_workers(self) -> Sequence[WorkerRow]:
-        """The workers that have said that they live within a lease's length: whoever is silent for longer has lost what it had."""
-        silent_since = self._services.time.now() - round(self._working.lease_ttl * 1000)
+    async def live_workers(self, now: int) -> Sequence[WorkerRow]:
+        """The workers that, at store time `now`, said less than a lease's length ago that they live: whoever is silent for longer has lost
+        what it had."""
+        silent_since = now - round(self._working.lease_ttl * 1000)
         return [worker for worker in await self._services.directory.workers() if worker.beat_at >= silent_since]
 
     # -- the run -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,615 @@
+"""The guards, and how each is taken out: a piece of a file, what stands there instead, and the tests that should notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One guard less. `file` is under `app/runward`; `old` occurs in it exactly once. `tests` are arguments of pytest."""
+
+    guard: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+FENCE = "tests/contract/test_fence.py"
+CLAIM = "tests/contract/test_claim.py"
+MAIL = "tests/contract/test_mail.py"
+CREATE = "tests/contract/test_create.py"
+LEASES = "tests/contract/test_leases.py"
+
+
+def _on(store: str, *tests: str) -> tuple[str, ...]:
+    return (*tests, "-k", store)
+
+
+FENCES = (
+    Mutant(
+        guard="fence of the memory store: a leg's write names the position it follows",
+        file="stores/memory/database.py",
+        old="return position_of(envelope) == follows and envelope.status in DRIVEN",
+        new="return envelope.status in DRIVEN",
+        tests=_on("memory", FENCE),
+    ),
+    Mutant(
+        guard="fence of SQLite",
+        file="stores/sql/gates.py",
+        old="standing is not None and standing.position == follows and standing.status in DRIVEN",
+        new="standing is not None and standing.status in DRIVEN",
+        tests=_on("sqlite", FENCE),
+    ),
+    Mutant(
+        guard="fence of Postgres: the revision",
+        file="stores/sql/postgres/commit_statement.py",
+        old='        row.c.revision == given("revision", Integer()),\n',
+        new="",
+        tests=_on("postgres", FENCE),
+    ),
+    Mutant(
+        guard="fence of Postgres: the last frame",
+        file="stores/sql/postgres/commit_statement.py",
+        old='        row.c.last_seq == given("last_seq", Integer()),\n',
+        new="",
+        tests=_on("postgres", FENCE),
+    ),
+    Mutant(
+        guard="fence of Postgres for frames between commits",
+        file="stores/sql/postgres/commit.py",
+        old='for name in ("uid", "revision", "last_seq")), is_driven',
+        new='for name in ("uid", "last_seq")), is_driven',
+        tests=_on("postgres", FENCE),
+    ),
+    Mutant(
+        guard="what no leg has takes no write of a leg",
+        file="stores/sql/postgres/commit_statement.py",
+        old='        or_(row.c.status == RUNNING, and_(is_ended(row.c.status), row.c.status == given("to_status", ID))),\n',
+        new="",
+        tests=("tests/stores/test_invariants.py", *_on("postgres", FENCE)),
+    ),
+    Mutant(
+        guard="an answer that was lost counts only when exactly this write landed",
+        file="engine/journal.py",
+        old="if uncertain and answer.leg == self._leg and answer.position == leads_to:",
+        new="if uncertain:",
+        tests=("tests/engine/test_lost_answers.py",),
+    ),
+    Mutant(
+        guard="a write without an answer is sent again",
+        file="engine/journal.py",
+        old="                uncertain = True\n",
+        new="                raise LeaseLost from None\n",
+        tests=("tests/engine/test_lost_answers.py",),
+    ),
+)
+
+LEASE = (
+    Mutant(
+        guard="a claim begins another leg (memory)",
+        file="stores/memory/claims.py",
+        old="leg=envelope.leg + 1,",
+        new="leg=envelope.leg,",
+        tests=_on("memory", CLAIM),
+    ),
+    Mutant(
+        guard="a claim begins another leg (SQLite)",
+        file="stores/sql/sqlite/leases.py",
+        old='"leg": actors.c.leg + ONE,',
+        new='"leg": actors.c.leg,',
+        tests=_on("sqlite", CLAIM),
+    ),
+    Mutant(
+        guard="a claim begins another leg (Postgres)",
+        file="stores/sql/postgres/claim.py",
+        old='"leg": actors.c.leg + ONE,',
+        new='"leg": actors.c.leg,',
+        tests=_on("postgres", CLAIM),
+    ),
+    Mutant(
+        guard="a claim moves the revision, so that the holder before it is fenced out",
+        file="stores/sql/postgres/claim.py",
+        old='"revision": actors.c.revision + ONE,',
+        new='"revision": actors.c.revision,',
+        tests=_on("postgres", FENCE, CLAIM),
+    ),
+    Mutant(
+        guard="a claim asks its conditions again of the row it has locked",
+        file="stores/sql/postgres/claim.py",
+        old=".where(_still(candidates, now))",
+        new=".where(true())",
+        tests=_on("postgres", CLAIM, LEASES),
+    ),
+    Mutant(
+        guard="only the owner renews a lease",
+        file="stores/sql/sqlite/leases.py",
+        old='held = and_(among(actors.c.uid, "uids", SQLITE), actors.c.lease_owner == given("owner", ID))',
+        new='held = among(actors.c.uid, "uids", SQLITE)',
+        tests=_on("sqlite", LEASES),
+    ),
+    Mutant(
+        guard="a claim that was lost gives back exactly the leg that it took",
+        file="stores/memory/claims.py",
+        old="if envelope.lease_owner == owner and legs.get(envelope.uid) == envelope.leg]",
+        new="if envelope.lease_owner == owner and envelope.uid in legs]",
+        tests=_on("memory", LEASES),
+    ),
+    Mutant(
+        guard="no tool starts on a lease that is about to run out",
+        file="engine/tool_calls.py",
+        old="        await self._hold.fresh()\n",
+        new="",
+        tests=("tests/engine/test_leases.py",),
+    ),
+    Mutant(
+        guard="no model call starts on a lease that is about to run out",
+        file="engine/model_call.py",
+        old="            await self._hold.fresh()\n",
+        new="",
+        tests=("tests/engine/test_leases.py",),
+    ),
+    Mutant(
+        guard="a lease that could have run out writes nothing more",
+        file="engine/hold.py",
+        old="        if self.remaining <= 0:\n            self.lost = True\n            raise LeaseLost\n",
+        new="",
+        tests=("tests/engine/test_leases.py", "tests/engine/test_lost_answers.py"),
+    ),
+    Mutant(
+        guard="a renewal that is answered `lost` ends the leg",
+        file="engine/worker.py",
+        old="            elif leg.hold.older_than(sent_at):\n                leg.lose()\n",
+        new="",
+        tests=("tests/engine/test_leases.py",),
+    ),
+    Mutant(
+        guard="recoveries have an end",
+        file="stores/sql/claims.py",
+        old="return or_(actors.c.recoveries >= MAX_RECOVERIES, func.coalesce(actors.c.care_at <= now, FALSE))",
+        new="return func.coalesce(actors.c.care_at <= now, FALSE)",
+        tests=_on("sqlite", CLAIM),
+    ),
+    Mutant(
+        guard="one suspect per worker at a time",
+        file="engine/worker.py",
+        old="suspects=0 if any(leg.recoveries >= SUSPECT_RECOVERIES for leg in self._legs.values()) else 1,",
+        new="suspects=100,",
+        tests=("tests/engine/test_recovery.py",),
+    ),
+    Mutant(
+        guard="a drain leaves the lease of a call that may not be repeated to run out",
+        file="core/runs/decide.py",
+        old="    if executing:\n        return Work(start=tuple(_running(run)))\n",
+        new="",
+        tests=("tests/engine/test_drain.py",),
+    ),
+)
+
+EFFECTS = (
+    Mutant(
+        guard="no effect before its receipt is durable",
+        file="engine/leg.py",
+        old="        changed = emitted or run is not self._run or over or self._unsaved\n",
+        new="        if isinstance(decision, Work):\n"
+        "            self._start([activity for activity in decision.start if self._is_new(activity)], run)\n"
+        "        changed = emitted or run is not self._run or over or self._unsaved\n",
+        tests=("tests/engine/test_tools.py", "tests/engine/test_lost_answers.py", "tests/engine/test_mail.py"),
+    ),
+    Mutant(
+        guard="a write found half done is unknown, and not run again",
+        file="core/runs/calls.py",
+        old="How.LOST: After(Then.START_OVER, Then.UNKNOWN)",
+        new="How.LOST: After(Then.START_OVER, Then.START_OVER)",
+        tests=("tests/unit/core/test_effects.py", "tests/engine/test_tools.py"),
+    ),
+    Mutant(
+        guard="a write that timed out is unknown, and not run again",
+        file="core/runs/calls.py",
+        old="How.TIMED_OUT: After(Then.TRY_AGAIN, Then.UNKNOWN)",
+        new="How.TIMED_OUT: After(Then.TRY_AGAIN, Then.TRY_AGAIN)",
+        tests=("tests/unit/core/test_effects.py", "tests/engine/test_tools.py"),
+    ),
+    Mutant(
+        guard="a call with an outcome never runs again",
+        file="core/runs/transitions.py",
+        old='    Row(CallStage.UNKNOWN, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),\n)',
+        new='    Row(CallStage.UNKNOWN, CallEvent.RUN_ENDED, CallStage.ENDED, "R17b"),\n'
+        '    Row(CallStage.ENDED, CallEvent.MARKED, CallStage.EXECUTING, "R12"),\n)',
+        tests=("tests/unit/core/test_life.py",),
+    ),
+    Mutant(
+        guard="a raw result is stored before the author's code sees it",
+        file="core/runs/turns.py",
+        old="        case Then.COMPLETE if call.projects:\n",
+        new="        case Then.COMPLETE if call.projects and fact.raw is None:\n",
+        tests=("tests/engine/test_projection.py",),
+    ),
+    Mutant(
+        guard="a turn that was cut off dispatches none of its calls",
+        file="core/runs/answers.py",
+        old="        if stopped is None:\n            return run, said\n",
+        new="        if asked:\n            return run, said\n",
+        tests=("tests/unit/core/test_turns.py",),
+    ),
+    Mutant(
+        guard="what a probe finds takes the key of a decision",
+        file="core/runs/unknowns.py",
+        old="    return run, said + Emitted(closings=(letter,))\n\n\ndef reconciled",
+        new="    return run, said\n\n\ndef reconciled",
+        tests=("tests/unit/core/test_probes.py", "tests/engine/test_unknowns.py"),
+    ),
+    Mutant(
+        guard="a person who was first is not overruled by a probe",
+        file="core/runs/decide.py",
+        old="if effect.found is not None and effect.claim is None), None)",
+        new="if effect.found is not None), None)",
+        tests=("tests/unit/core/test_probes.py", "tests/engine/test_unknowns.py"),
+    ),
+    Mutant(
+        guard="what the model was told of, or what has ended, is not run again",
+        file="core/runs/inputs.py",
+        old='if data["decision"] == "retry" and (run.status.ended or run.cancel is not None or effect.told):',
+        new='if data["decision"] == "retry" and run.cancel is not None:',
+        tests=("tests/unit/core/test_unknowns.py",),
+    ),
+    Mutant(
+        guard="a decision is about one attempt",
+        file="core/runs/inputs.py",
+        old='if effect is None or effect.attempt != data["attempt"] or effect.claim is not None or effect.again:',
+        new="if effect is None or effect.claim is not None or effect.again:",
+        tests=("tests/unit/core/test_unknowns.py", "tests/unit/core/test_machine.py"),
+    ),
+)
+
+PEOPLE = (
+    Mutant(
+        guard="an approval's id is made of the arguments that will run",
+        file="core/ids.py",
+        old="[uid, tool_call_id, tool_name, version, digest(arguments)]",
+        new="[uid, tool_call_id, tool_name, version]",
+        tests=("tests/unit/core/test_approvals.py",),
+    ),
+    Mutant(
+        guard="other arguments than those approved are asked for anew",
+        file="core/runs/approvals.py",
+        old="if gate is None or (gate.version == terms.version and call.arguments == decided_on):",
+        new="if gate is None or gate.version == terms.version:",
+        tests=("tests/unit/core/test_approvals.py",),
+    ),
+    Mutant(
+        guard="nothing but `true` approves",
+        file="core/runs/approvals.py",
+        old='approved=data["approved"] is True,',
+        new="approved=True,",
+        tests=("tests/unit/core/test_approvals.py",),
+    ),
+    Mutant(
+        guard="a verdict is for its own call",
+        file="core/runs/inputs.py",
+        old='call.gate is not None and call.gate.id == data["approval_id"]:',
+        new="call.gate is not None:",
+        tests=("tests/unit/core/test_approvals.py", "tests/engine/test_approvals.py"),
+    ),
+    Mutant(
+        guard="the first answer keeps the key (memory)",
+        file="stores/memory/mailbox.py",
+        old="    if taken:\n        return KeyTaken(keys=taken)\n",
+        new="",
+        tests=_on("memory", MAIL),
+    ),
+    Mutant(
+        guard="the first answer keeps the key (SQLite and, asked afterwards, Postgres)",
+        file="stores/sql/gates.py",
+        old="    if taken:\n        return KeyTaken(keys=tuple(letter.key for letter in append.letters if letter.key in taken))\n",
+        new="",
+        tests=_on("sqlite", MAIL),
+    ),
+    Mutant(
+        guard="a mailbox has each key once, whoever races (the constraint of both databases)",
+        file="../../migrations/versions/0001_kernel.py",
+        old='        sa.UniqueConstraint("uid", "dedupe_key", name="mail_uid_dedupe_key"),\n',
+        new="",
+        tests=_on("postgres", MAIL),
+    ),
+    Mutant(
+        guard="a wait that somebody answered is not closed by the service",
+        file="stores/sql/gates.py",
+        old="    if taken:\n        return MailArrived(mail_received=standing.mail_received)\n",
+        new="",
+        tests=_on("sqlite", FENCE, "tests/contract/test_closings.py"),
+    ),
+    Mutant(
+        guard="an expiry takes the key of a verdict",
+        file="core/runs/approvals.py",
+        old='said = Emitted(closings=(letter,), approval_closings=(_closing(gate, "expired", at),))',
+        new='said = Emitted(approval_closings=(_closing(gate, "expired", at),))',
+        tests=("tests/unit/core/test_approvals.py", "tests/engine/test_approvals.py"),
+    ),
+    Mutant(
+        guard="another answer than the recorded one is refused",
+        file="engine/deliveries.py",
+        old="            if same(each.letter, recorded):\n",
+        new="            if recorded.kind is each.letter.kind:\n",
+        tests=("tests/engine/test_approvals.py", "tests/engine/test_waits.py"),
+    ),
+    Mutant(
+        guard="a decided request never shows as pending",
+        file="engine/deliveries.py",
+        old="            closings=post.closings,\n",
+        new="",
+        tests=("tests/engine/test_approvals.py",),
+    ),
+    Mutant(
+        guard="input that expects a revision is refused at any other (memory)",
+        file="stores/memory/mailbox.py",
+        old="    if append.expected_revision not in (None, envelope.revision):\n        return RevisionMoved(revision=envelope.revision)\n",
+        new="",
+        tests=_on("memory", MAIL),
+    ),
+    Mutant(
+        guard="input that expects a revision is refused at any other (SQLite)",
+        file="stores/sql/gates.py",
+        old="    if append.expected_revision not in (None, standing.position.revision):\n"
+        "        return RevisionMoved(revision=standing.position.revision)\n",
+        new="",
+        tests=_on("sqlite", MAIL),
+    ),
+    Mutant(
+        guard="input that expects a revision is refused at any other (Postgres)",
+        file="stores/sql/postgres/mailbox.py",
+        old='    if shape.expects:\n        gates.append(actors.c.revision == given("revision", Integer()))\n',
+        new="",
+        tests=_on("postgres", MAIL),
+    ),
+    Mutant(
+        guard="deciding needs its permission",
+        file="engine/deliveries.py",
+        old="        if given.approvals or given.reconcile:\n            caller.require(Permission.APPROVALS_DECIDE)\n",
+        new="",
+        tests=("tests/api/test_callers.py", "tests/api/test_approvals.py", "tests/api/test_inputs.py"),
+    ),
+    Mutant(
+        guard="an approval that expires is closed by time alone",
+        file="core/runs/decide.py",
+        old="    if due_by(run, at):\n        return Close(at=at)\n",
+        new="",
+        tests=("tests/unit/core/test_approvals.py",),
+    ),
+)
+
+LIFE = (
+    Mutant(
+        guard="an ended actor never changes its status (memory)",
+        file="stores/memory/commits.py",
+        old="    if envelope.status.ended and changes.face.status is not envelope.status:\n",
+        new="    if False:\n",
+        tests=("tests/unit/test_memory_store.py",),
+    ),
+    Mutant(
+        guard="an ended actor never changes its status (SQLite)",
+        file="stores/sql/gates.py",
+        old="    if standing.status.ended and changes.face.status is not standing.status:\n",
+        new="    if False:\n",
+        tests=_on("sqlite", "tests/stores/test_invariants.py"),
+    ),
+    Mutant(
+        guard="nothing leads out of an end",
+        file="core/runs/transitions.py",
+        old='    Row(Status.FAILED, RunEvent.RETRIED, Status.QUEUED, "R10"),\n)',
+        new='    Row(Status.FAILED, RunEvent.RETRIED, Status.QUEUED, "R10"),\n'
+        '    Row(Status.COMPLETED, RunEvent.RETRIED, Status.QUEUED, "R10"),\n)',
+        tests=("tests/unit/core/test_life.py",),
+    ),
+    Mutant(
+        guard="an ending, a wait or a marked write that overlooks mail is not written (memory)",
+        file="stores/memory/commits.py",
+        old="    if changes.mail_seen is not None and envelope.mail_received > changes.mail_seen:\n"
+        "        return MailArrived(mail_received=envelope.mail_received)\n",
+        new="",
+        tests=_on("memory", FENCE),
+    ),
+    Mutant(
+        guard="the same (SQLite)",
+        file="stores/sql/gates.py",
+        old="    if changes.mail_seen is not None and standing.mail_received > changes.mail_seen:\n"
+        "        return MailArrived(mail_received=standing.mail_received)\n",
+        new="",
+        tests=_on("sqlite", FENCE),
+    ),
+    Mutant(
+        guard="the same (Postgres)",
+        file="stores/sql/postgres/commit_statement.py",
+        old='    if shape.minds_mail:\n        gates.append(row.c.mail_received <= given("mail_seen", Integer()))\n',
+        new="",
+        tests=_on("postgres", FENCE),
+    ),
+    Mutant(
+        guard="a leg names the mail it has seen where that matters",
+        file="engine/changes.py",
+        old="mail_seen=mail_applied if gated else None,",
+        new="mail_seen=mail_applied if emitted.closings else None,",
+        tests=("tests/engine/test_mail.py",),
+    ),
+    Mutant(
+        guard="a cancel outranks whatever lies beside it",
+        file="core/runs/inputs.py",
+        old="key=lambda item: (item.kind is not MailKind.CANCEL, item.seq))",
+        new="key=lambda item: item.seq)",
+        tests=("tests/engine/test_approvals.py", "tests/unit/core"),
+    ),
+    Mutant(
+        guard="a cancel outranks the deadline",
+        file="core/runs/decide.py",
+        old="    if run.cancel is not None:\n        details",
+        new="    if run.cancel is not None and not run.out_of_time:\n        details",
+        tests=("tests/unit/core/test_endings.py", "tests/engine/test_cancel.py"),
+    ),
+    Mutant(
+        guard="a run on hold starts no call",
+        file="core/runs/decide.py",
+        old="    if run.hold is None:\n        if any",
+        new="    if True:\n        if any",
+        tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
+    ),
+    Mutant(
+        guard="a run on hold asks no model",
+        file="core/runs/decide.py",
+        old="    if run.hold is not None:\n        return Suspend(at=at)\n",
+        new="",
+        tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
+    ),
+    Mutant(
+        guard="only a failure whose cause may pass is tried again",
+        file="engine/deliveries.py",
+        old="elif row.status is not Status.FAILED or failure is None or not failure.transient:",
+        new="elif row.status is not Status.FAILED or failure is None:",
+        tests=("tests/engine/test_waits.py",),
+    ),
+    Mutant(
+        guard="text of an attempt that died is dropped",
+        file="core/runs/answers.py",
+        old="    return run, Emitted(frames=(frame,))\n",
+        new="    return run, Emitted()\n",
+        tests=("tests/engine/test_models.py",),
+    ),
+    Mutant(
+        guard="a subscriber takes no frame twice",
+        file="engine/tail.py",
+        old="fresh = [frame for frame in frames if frame.seq > self.last]",
+        new="fresh = [*frames]",
+        tests=("tests/engine/test_tail.py",),
+    ),
+    Mutant(
+        guard="only what has ended and nobody holds is deleted",
+        file="stores/sql/over.py",
+        old="OVER: Final = and_(is_ended(actors.c.status), actors.c.lease_owner.is_(None))",
+        new="OVER: Final = is_ended(actors.c.status)",
+        tests=_on("sqlite", LEASES, "tests/contract/test_pruning.py"),
+    ),
+)
+
+DOORS = (
+    Mutant(
+        guard="a run is found in its tenant alone",
+        file="stores/sql/queries.py",
+        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
+        new='asked = {"tenant": False, "user_id": user, "namespace": namespace}',
+        tests=_on("sqlite", "tests/contract/test_reads.py", "tests/contract/test_approvals.py"),
+    ),
+    Mutant(
+        guard="lists, of runs and of approvals, show a tenant its own",
+        file="stores/sql/lists.py",
+        old='{"tenant": scope.tenant, "user_id": scope.user, "namespace": scope.namespace}',
+        new='{"tenant": None, "user_id": scope.user, "namespace": scope.namespace}',
+        tests=_on("sqlite", "tests/contract/test_lists.py", "tests/contract/test_approvals.py"),
+    ),
+    Mutant(
+        guard="a tenant sees its own (memory)",
+        file="stores/memory/reads.py",
+        old="return scope.tenant == of.tenant and scope.user in",
+        new="return scope.user in",
+        tests=_on("memory", "tests/contract/test_lists.py", "tests/contract/test_reads.py"),
+    ),
+    Mutant(
+        guard="letters stay within a tenant",
+        file="stores/memory/mailbox.py",
+        old="if rows is None or rows.envelope.scope.tenant != tenant or rows.envelope",
+        new="if rows is None or rows.envelope",
+        tests=_on("memory", "tests/contract/test_mail_to.py"),
+    ),
+    Mutant(
+        guard="a cursor belongs to its list, filter and caller",
+        file="engine/pages.py",
+        old="if found != mark or type(at) is not int",
+        new="if type(at) is not int",
+        tests=("tests/engine/test_commands.py",),
+    ),
+    Mutant(
+        guard="a stream's cursor does not lie beyond the journal",
+        file="api/cursors.py",
+        old="    if cursor > last_seq:\n",
+        new="    if False:\n",
+        tests=("tests/api/test_streams.py",),
+    ),
+    Mutant(
+        guard="a cursor is a plain number",
+        file="api/cursors.py",
+        old="return int(text) if _NUMBER.match(text) else None",
+        new="return int(text)",
+        tests=("tests/api/test_streams.py", "tests/api/test_hostile.py"),
+    ),
+    Mutant(
+        guard="an idempotency key goes with one body (memory)",
+        file="stores/memory/database.py",
+        old="        if known.fingerprint != key.fingerprint:\n            return KeyReused()\n",
+        new="",
+        tests=_on("memory", CREATE),
+    ),
+    Mutant(
+        guard="an idempotency key goes with one body (SQL)",
+        file="stores/sql/gates.py",
+        old="    if fingerprint != key.fingerprint:\n        return KeyReused()\n",
+        new="",
+        tests=_on("postgres", CREATE),
+    ),
+    Mutant(
+        guard="a revoked or expired key is no key",
+        file="api/auth.py",
+        old="if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):",
+        new="if key is None:",
+        tests=("tests/api/test_callers.py",),
+    ),
+    Mutant(
+        guard="an operator alone sees every tenant",
+        file="engine/callers.py",
+        old="return None if self.operator and not self.narrowed else self.scope",
+        new="return None if not self.narrowed else self.scope",
+        tests=("tests/api/test_callers.py", "tests/engine/test_commands.py"),
+    ),
+    Mutant(
+        guard="a token is signed with the service's key",
+        file="engine/tokens.py",
+        old="if found is None or not hmac.compare_digest(found[2].encode(), self._signature(found[1]).encode()):",
+        new="if found is None:",
+        tests=("tests/api/test_tokens.py",),
+    ),
+    Mutant(
+        guard="a token is good for its time alone",
+        file="engine/tokens.py",
+        old="if grant is None or grant.expires_at <= self._services.time.now():",
+        new="if grant is None:",
+        tests=("tests/api/test_tokens.py",),
+    ),
+    Mutant(
+        guard="a token opens the one thing that it was made for",
+        file="engine/callers.py",
+        old="return self.grant is None or self.grant.of == id",
+        new="return True",
+        tests=("tests/api/test_tokens.py",),
+    ),
+    Mutant(
+        guard="duplicate keys in a body are refused",
+        file="api/strict_json.py",
+        old="    if len(made) != len(pairs):\n",
+        new="    if False:\n",
+        tests=("tests/api/test_hostile.py",),
+    ),
+    Mutant(
+        guard="several that migrate at once wait for each other",
+        file="stores/sql/migrate.py",
+        old='            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})\n',
+        new="",
+        tests=("tests/stores/test_migrations.py",),
+    ),
+    Mutant(
+        guard="of an exception nothing is logged but its kind",
+        file="telemetry.py",
+        old="""return {"error": kinds, **reason, "trace":""",
+        new="""return {"error": [*kinds, str(error)], **reason, "trace":""",
+        tests=("tests/e2e/test_logs.py",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS)
