@@ -229,7 +229,7 @@ EFFECTS = (
     Mutant(
         guard="a turn that was cut off dispatches none of its calls",
         file="core/runs/answers.py",
-        old="        if stopped is None:\n            return run, said\n",
+        old="        if stopped is None and not finalizing:\n            return run, said\n",
         new="        if asked:\n            return run, said\n",
         tests=("tests/unit/core/test_turns.py",),
     ),
@@ -456,8 +456,8 @@ LIFE = (
     Mutant(
         guard="a run on hold asks no model",
         file="core/runs/decide.py",
-        old="    if run.hold is not None:\n        return Suspend(at=at)\n",
-        new="",
+        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if run.draining or run.caretaker or _too_early",
+        new="    if run.draining or run.caretaker or _too_early",
         tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
     ),
     Mutant(
