@@ -25,7 +25,19 @@ from tests.simulation.loop import PROCESS
 from tests.simulation.processes import Process
 
 TOOL_TIMEOUT = 2.0
-TOOL_MANNERS = ("refuses", "breaks before", "breaks after", "cannot tell", "hangs", "resists", "unfit", "saves", "saves", "saves")
+TOOL_MANNERS = (
+    "refuses",
+    "breaks before",
+    "breaks after",
+    "cannot tell",
+    "vanishes",
+    "hangs",
+    "resists",
+    "unfit",
+    "saves",
+    "saves",
+    "saves",
+)
 PROBE_MANNERS = ("raises", "cannot tell", "late", "nonsense")
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
@@ -50,6 +62,8 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
         raise ToolError("It did not happen.")
     if manner == "breaks before":
         raise RuntimeError("broken")
+    if manner == "vanishes":
+        raise UnknownOutcome("it was sent, and nobody answered")
     await process.clock.sleep(chance.choice((0, 0, 0.001, 0.02, 0.3)))
     if manner == "saves":
         await ctx.progress({"n": n})
