@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runward.core.errors import Conflict, Invalid, NotFound, Refused
-from runward.core.kernel.mail import approval_key, client_key, question_key
+from runward.core.kernel.mail import MailKind, approval_key, client_key, question_key
 from runward.engine.callers import LOCAL
 from runward.engine.deliveries import Input
 from runward.engine.letters import AnswerIn, Item, ResultIn, SettlementIn, VerdictIn, id_of
 from runward.engine.queries import RunView
+from runward.stores.memory.database import Rows
 from tests.simulation.loop import sleep
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class People:
             return False
         for (item, _), answered in zip(given.items, delivered.items, strict=False):
             self._taken(item, answered["result"])
+        if {"input": "retry_failed", "result": "accepted"} in delivered.items:
+            self.world.watch.inputs.stored(self._rows(), MailKind.RETRY, {}, self._caller.run_id)
         return True
 
     async def _decide(self, verdict: VerdictIn) -> None:
@@ -161,24 +164,30 @@ class People:
             uid = self._caller.uid
             self.world.ledger.decisions[f"{uid}/{item.tool_call_id}"].add((self._attempt_of(item), item.decision))
 
+    def _rows(self) -> Rows | None:
+        """The run as it is stored; None when it is gone."""
+        return self.world.database.actors.get(self._caller.uid or "")
+
     def _attempt_of(self, item: SettlementIn) -> int:
-        rows = self.world.database.actors.get(self._caller.uid or "")
+        rows = self._rows()
         receipt = None if rows is None else rows.receipts.get(item.tool_call_id)
         return 0 if receipt is None else receipt.attempt
 
     def _taken(self, item: Item, result: str) -> None:
-        rows = self.world.database.actors.get(self._caller.uid or "")
-        key, said = _key(item), _said(item)
+        rows, inputs = self._rows(), self.world.watch.inputs
+        key, said, where = _key(item), _said(item), f"{self._caller.run_id}: {id_of(item)} was {result}"
         if key is None:
-            return
-        hear = self.world.watch.inputs.accepted if result == "accepted" else self.world.watch.inputs.duplicate
-        hear(rows, key, said, f"{self._caller.run_id}: {id_of(item)} was {result}")
+            inputs.stored(rows, MailKind.RECONCILE, said, where)
+        elif result == "accepted":
+            inputs.accepted(rows, key, said, where)
+        else:
+            inputs.duplicate(rows, key, said, where)
 
     def _refused(self, given: Input, refused: Refused) -> None:
         known = refused.code in EXPECTED if isinstance(refused, Conflict) else isinstance(refused, Invalid)
         gone = isinstance(refused, NotFound) and self._caller.gone
         self._caller.check(known or gone, "I-49 a refusal says why", f"{given}: {refused.code}: {refused.detail}")
-        rows = self.world.database.actors.get(self._caller.uid or "")
+        rows = self._rows()
         if len(given.items) == 1 and (key := _key(given.items[0][0])) is not None:
             said = _said(given.items[0][0])
             self.world.watch.inputs.refused(rows, key, said, refused.code, f"{self._caller.run_id}: {refused.code}")
@@ -221,4 +230,4 @@ def _said(item: Item) -> dict[str, Any]:
         case AnswerIn():
             return {"declined": True} if item.answer is None else {"answer": item.answer}
         case SettlementIn():
-            return {"decision": item.decision}
+            return {"tool_call_id": item.tool_call_id, "decision": item.decision}

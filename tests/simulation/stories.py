@@ -15,8 +15,9 @@ from tests.simulation.tools import arguments
 class Story(Manners):
     """`turns` are the model's, by step; `tools`, `probes` and `models` say which attempts of which call or step go wrong, and how.
 
-    `told`: of what nobody knows the model is told, and it goes on. `people`: somebody answers whatever the run waits for, in the end; `verdict` is what they decide, None for nothing. What they do at a
-    time of its own is in `hands`, by seconds: cancel, hold, release or rebind.
+    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. What is done to the run besides,
+    cancel, hold, release or rebind, is in `hands`, by seconds. `told`: the model is told of an effect that nobody knows it happened, and
+    goes on.
     """
 
     name: str
