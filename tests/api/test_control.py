@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.house import House, until
+from runward import Agent, Reply, ScriptedModel
+from tests.api.house import House, house, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,6 +137,16 @@ async def test_a_dry_run_counts_and_stores_nothing(open_house: House) -> None:
     assert said == {"matched": 2, "accepted": 0, "already_ended": 1, "failed": [], "next_cursor": None}
     assert (await open_house.http.get(f"/runs/{waiting['run_id']}")).json()["cancel_requested_at"] is None
     assert (await cancelled(open_house, {"run_ids": [*ids, *ids, "nobody"]}))["accepted"] == 1
+
+
+async def test_R10_a_failed_run_has_ended_whether_it_is_counted_or_cancelled() -> None:
+    failing = Agent(name="failing", model=ScriptedModel([Reply(error="bad_request")]))
+    async with house(agents=(failing,)) as made:
+        run = await made.created("failing")
+        assert (await made.http.get(f"/runs/{run['run_id']}", params={"wait": 20})).json()["status"] == "failed"
+        for dry_run in (True, False):
+            said = await cancelled(made, {"filter": {"agent": "failing"}, "dry_run": dry_run})
+            assert (said["matched"], said["accepted"], said["already_ended"], said["failed"]) == (1, 0, 1, [])
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,21 @@ async def test_R35_raises_that_cross_end_at_the_highest() -> None:
         assert '"max_steps":9' in rig.row(uid).state
 
 
+async def test_R35_a_run_that_is_to_start_later_does_not_start_earlier_for_its_raised_limits() -> None:
+    mill = Mill()
+    bounded: Agent = agent(model=mill, tools=mill.tools, limits=Limits(max_steps=1))
+    async with Rig(bounded) as rig:
+        at = rig.database.now() + 100_000
+        uid = await rig.begin(start_at=at)
+        await raised(rig, uid, max_steps=2)
+        await rig.until(lambda: rig.row(uid).leg == 1 and rig.row(uid).lease_owner is None)
+        await rig.pass_seconds(30)
+        assert (rig.row(uid).status, rig.row(uid).ready_at, mill.began) == (Status.QUEUED, at, [])
+        mill.open.set()
+        assert (await rig.over(uid)).status is Status.COMPLETED
+        assert rig.database.now() >= at
+
+
 async def test_R35_a_raise_revives_nothing_that_has_ended() -> None:
     bounded: Agent = agent(calls("look"), tools=Mill().tools[:1], limits=Limits(max_steps=1, expires_seconds=5))
     async with Rig(bounded) as rig:

@@ -10,9 +10,9 @@
                    operators.py  whoever parks runs, seizes them, binds them anew; all of them hold the service to its answers
     watch.py       the invariants, at every write, at every start, and at every run's end · calls.py  those of calls and receipts ·
                    inputs.py  those of mail and approvals · story.py  the journal, folded
-    scenario.py    H1: who calls and what goes wrong, drawn from a seed · golden.py   H3: one story, struck at chosen writes
+    scenario.py    H1: who calls and what goes wrong, drawn from a seed · stories.py, golden.py  H3: short stories, struck at chosen writes
 
 `python -m tests.simulation 17 --notes` lives through seed 17 again. To bring something new into the worlds: a tool in `tools.py` or a
 manner in `agents.py`, what callers, people or operators do with it (an answer they may hold the service to goes to the watch), its promise
-in the watch, and a golden story of it in `golden.py`.
+in the watch, and a golden story of it in `stories.py`.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from random import Random
@@ -76,9 +76,13 @@ class Turn:
 
 
 class Manners:
-    """How tools, probes and models behave. Tests of one story bring their own."""
+    """How tools, probes and models behave. Tests of one story bring their own.
+
+    `names` are the tools that models ask for: where they are few, what concerns them meets more often.
+    """
 
     projection_fails = 0.15
+    names: Sequence[str] = NAMES
 
     def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
         return "" if chance.random() < 0.6 else chance.choice(TOOL_MANNERS)
@@ -94,12 +98,12 @@ class Manners:
         turn = Turn(delay=chance.choice((0, 0, 0.01, 0.5)), words=chance.choice((0, 1, 5)), pace=chance.choice((0, 0.004, 0.05)))
         if chance.random() < 0.1 + 0.15 * step:
             return replace(turn, finish="stop" if chance.random() < 0.95 else chance.choice(("length", "refusal", "content_filter")))
-        calls = tuple(_asked(chance) for _ in range(chance.choice((1, 1, 2, 3))))
+        calls = tuple(_asked(self.names, chance) for _ in range(chance.choice((1, 1, 2, 3))))
         return replace(turn, calls=calls, finish="tool_calls" if chance.random() < 0.97 else "length")
 
 
-def _asked(chance: Random) -> tuple[str, str]:
-    wrong, name = chance.random(), chance.choice(NAMES)
+def _asked(names: Sequence[str], chance: Random) -> tuple[str, str]:
+    wrong, name = chance.random(), chance.choice(names)
     if wrong < 0.03:
         return "nothing_like_it", "{}"
     if wrong < 0.06:

@@ -67,6 +67,8 @@ class Caller:
         view = await self._end()
         for other in others:
             await other
+        if chance.random() < 0.2:
+            await self._follow()
         if view is not None and chance.random() < 0.2:
             await self._delete()
 

@@ -129,6 +129,8 @@ class Calls:
         edited = new.arguments in [canonical_json(edit) for edit in edits if edit is not None] and old.stage is Stage.SUSPENDED
         self._check(new.arguments == old.arguments or edited, "I-10 a call keeps its arguments", f"{where}: {old} and then {new}")
         self._check(old.raw in (None, new.raw), "R12 what a tool returned is kept", where)
+        if '"probe":' in new.detail and '"probe":' not in old.detail:
+            self._watch.inputs.probed(rows, new.tool_call_id, where)
 
     def shut(self, uid: str, tool_call_id: str, status: str) -> None:
         """A request for approval was closed."""

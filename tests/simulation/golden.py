@@ -1,19 +1,29 @@
-"""Golden runs: short stories with one right ending, lived through with one thing going wrong at one chosen write (H3)."""
+"""Golden runs: stories with one right ending, lived through with one thing going wrong at one chosen write (H3)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
+from runward.core.errors import Conflict, NotFound
+from runward.core.ids import canonical_json
+from runward.core.kernel.mail import Letter, MailKind
 from runward.engine.callers import LOCAL
 from runward.engine.commands import Repeatable
-from tests.simulation.agents import VERSIONS, Manners, Turn
+from runward.engine.deliveries import Input
+from runward.engine.letters import AnswerIn, ResultIn, SettlementIn, VerdictIn
+from runward.engine.queries import RunView
+from tests.simulation.agents import VERSIONS, bindings
 from tests.simulation.callers import Caller, asked_for
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
+from tests.simulation.operators import appended
+from tests.simulation.people import People
 from tests.simulation.processes import TTL, Process
+from tests.simulation.stories import Story
 from tests.simulation.world import Outcome, World
 
 RUN = "golden"
@@ -22,62 +32,15 @@ IDLE = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story(Manners):
-    """`turns` are the model's, by step; `tools` and `models` say which attempts of which call or step go wrong, and how.
-
-    `cancel_after` is in seconds.
-    """
-
-    name: str
-    turns: Sequence[Turn]
-    tools: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    models: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    cancel_after: float | None = None
-    ending: str = "completed"
-    effects: int = 0
-    """How many effects happen when nothing goes wrong."""
-
-    projection_fails = 0.0
-
-    def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
-        return self.tools.get((call_id, attempt), "")
-
-    def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
-        turn = self.turns[step - 1]
-        fails = self.models.get((step, attempt))
-        return turn if fails is None else Turn(words=turn.words, pace=turn.pace, fails=fails)
-
-
-def asks(*names: str) -> Turn:
-    """A turn that asks for tools."""
-    return Turn(words=1, calls=tuple((name, f'{{"n": {number}}}') for number, name in enumerate(names)), finish="tool_calls")
-
-
-TEXT = Turn(words=3, pace=0.02)
-
-STORIES = (
-    Story(name="text", turns=(TEXT,)),
-    Story(name="read", turns=(asks("look"), TEXT), effects=1),
-    Story(name="every-effect", turns=(asks("look", "put", "pay", "run_it"), TEXT), effects=4),
-    Story(name="tool-retries", turns=(asks("put"), TEXT), tools={("1.1", 1): "breaks after", ("1.1", 2): "hangs"}, effects=3),
-    Story(name="model-retries", turns=(asks("pay"), TEXT), models={(1, 1): "at once", (2, 1): "at once"}, effects=1),
-    Story(name="cancel-in-tool", turns=(asks("look", "pay"),), tools={("1.2", 1): "hangs"}, cancel_after=0.3, ending="stopped", effects=2),
-    Story(name="cancel-in-model", turns=(Turn(words=50, pace=0.1),), cancel_after=0.4, ending="stopped"),
-    Story(name="projection", turns=(asks("ship", "report"), TEXT), effects=2),
-    Story(name="told-unknown", turns=(asks("post"), TEXT), tools={("1.1", 1): "cannot tell"}, effects=1),
-    Story(name="waits", turns=(asks("pay", "look"), TEXT), tools={("1.1", 1): "cannot tell"}, ending="suspended", effects=2),
-    Story(name="checkpoint", turns=(asks("look"), TEXT), tools={("1.1", 1): "saves"}, effects=1),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A story's end: how the world came out, how often something was written, how the run ended, and how many effects there were."""
+    """A story's end: how the world came out, how often something was written, how the run ended, how many effects there were, and how
+    many calls had one."""
 
     outcome: Outcome
     writes: int
     status: str
     effects: int
+    calls: int
 
 
 @dataclass(slots=True)
@@ -101,6 +64,33 @@ class Struck:
         return Fate(kind, IDLE, 0, TTL * 1.5 if kind in (Kind.FREEZES_BEFORE, Kind.FREEZES_AFTER) else 0.05)
 
 
+class Person(People):
+    """Somebody who answers everything, truthfully, and always the same."""
+
+    def __init__(self, caller: Caller, story: Story) -> None:
+        super().__init__(caller)
+        self._story = story
+
+    async def look(self, view: RunView) -> None:
+        pending, verdict = view.shown["pending"], self._story.verdict
+        asked = pending["approvals"] if verdict is not None else ()
+        given = Input(
+            approvals=[VerdictIn(approval_id=each["approval_id"], **(verdict or {})) for each in asked],
+            tool_results=[ResultIn(tool_call_id=each["tool_call_id"], output={"picked": 1}) for each in pending["client_calls"]],
+            answers=[AnswerIn(question_id=each["question_id"], answer=(*each["choices"], "so")[0]) for each in pending["questions"]],
+            reconcile=[self._found(each, ended=view.status.ended) for each in pending["unknown_effects"]],
+            retry_failed=view.shown["error"] is not None and view.shown["error"]["transient"],
+        )
+        await self.send(given)
+
+    def _found(self, asked: Mapping[str, Any], *, ended: bool) -> SettlementIn:
+        found, call = self.world.ledger.found(asked["idempotency_key"], asked["attempt"]), asked["tool_call_id"]
+        evidence = {"source": "till"} if asked["evidence_required"] else None
+        if found is not None:
+            return SettlementIn(tool_call_id=call, decision="result", output={"token": found}, evidence=evidence)
+        return SettlementIn(tool_call_id=call, decision="error" if ended else "retry", evidence=evidence)
+
+
 def tell(story: Story, at: Mapping[int, Kind]) -> Told:
     """Lives through a story in which these writes have these fates."""
     world = World(f"{story.name} {sorted((number, kind.name) for number, kind in at.items())}", manners=story)
@@ -108,25 +98,66 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
     world.fates = struck.fate
     outcome = world.live(_tell(world, story))
     rows = world.database.actors[world.database.public_ids["default", RUN]]
-    return Told(outcome=outcome, writes=struck.writes, status=rows.envelope.status.value, effects=len(world.ledger.effects))
+    ledger = world.ledger
+    calls = len({key for key, _ in ledger.effects})
+    return Told(outcome=outcome, writes=struck.writes, status=rows.envelope.status.value, effects=len(ledger.effects), calls=calls)
 
 
 async def _tell(world: World, story: Story) -> None:
     await world.start("first", *VERSIONS)
+    world.diligent = story.people
     caller = Caller(world, RUN, Random(0))
-    new = asked_for(RUN)
+    new = asked_for(RUN, agent_version=VERSIONS[0])
     key = Repeatable(key=RUN, fingerprint="the same")
     created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
-    if story.cancel_after is not None:
-        await sleep(story.cancel_after)
-        answer = await caller.ask_again(lambda service: service.commands.cancel_run(LOCAL, RUN, None))
-        if answer.accepted:
-            world.watch.cancelled.add(created.row.uid)
-    await world.settle()
+    caller.uid = created.row.uid
+    person = asyncio.ensure_future(_answered(caller, story)) if story.people else None
+    began = world.loop.time()
+    for second, hand in sorted(story.hands.items()):
+        await sleep(began + second - world.loop.time())
+        await _strike(caller, hand)
+    done = person.done if person is not None else lambda: True
+    await world.settle(done)
     await world.heal()
-    await world.settle()
+    await world.settle(done)
+    if person is not None:
+        person.cancel()
     await world.judge()
     await asyncio.sleep(0)
+
+
+async def _answered(caller: Caller, story: Story) -> None:
+    """Somebody looks at the run until nothing of it waits for them."""
+    person = Person(caller, story)
+    while True:
+        view = await caller.ask_again(lambda service: service.queries.run(LOCAL, RUN))
+        failed = view.shown["error"] is not None and view.shown["error"]["transient"]
+        if view.status.ended and not failed and not view.shown["pending"]["unknown_effects"]:
+            return
+        await person.look(view)
+        await sleep(0.1)
+
+
+async def _strike(caller: Caller, hand: str) -> None:
+    uid, (here, there) = caller.uid or "", bindings()
+    match hand:
+        case "cancel":
+            answer = await caller.ask_again(lambda service: service.commands.cancel_run(LOCAL, RUN, None))
+            if answer.accepted:
+                caller.world.watch.cancelled.add(uid)
+        case "hold":
+            try:
+                await caller.ask_again(lambda service: service.operations.hold_run(LOCAL, RUN, None))
+            except (Conflict, NotFound) as refused:
+                caller.check(refused.code == "run_ended", "I-49 a refusal says why", refused.code)
+        case "release":
+            try:
+                await caller.ask_again(lambda service: service.deliveries.deliver(LOCAL, RUN, Input(release_hold=True)))
+            except Conflict as refused:
+                caller.check(refused.code == "run_ended", "I-49 a refusal says why", refused.code)
+        case "rebind":
+            letter = Letter(kind=MailKind.REBIND, key="rebind:1", data=canonical_json({"from": here, "to": there}))
+            await caller.ask_again(lambda service: appended(service, uid, letter))
 
 
 def well(story: Story) -> Told:

@@ -29,6 +29,8 @@ class Inputs:
         self._watch = watch
         self._accepted: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         self._closed: dict[str, dict[str, str]] = defaultdict(dict)
+        self._outranked: dict[str, set[int]] = defaultdict(set)
+        """What a leg found in the inbox beside a cancel when it began."""
         self.kinds: Counter[str] = Counter()
         """How many of each kind were accepted: a world that never sends something proves nothing about it."""
 
@@ -46,6 +48,13 @@ class Inputs:
         self._check(before == said, "I-30 the first answer stands", f"{where}: {key} was accepted as {before}, then as {said}")
         self._recorded(rows, key, said, "I-35 what is accepted is stored", where)
         self.kinds[key.split(":", maxsplit=1)[0]] += 1
+
+    def stored(self, rows: Rows | None, kind: MailKind, said: Mapping[str, Any], where: str) -> None:
+        """The same of an input whose key depends on what came before it."""
+        if rows is not None:
+            found = any(mail.kind is kind and _says(mail, said) for mail in rows.mail)
+            self._check(found, "I-35 what is accepted is stored", f"{where}: {kind} {said}")
+            self.kinds[kind.value] += 1
 
     def duplicate(self, rows: Rows | None, key: str, said: Mapping[str, Any], where: str) -> None:
         """An input was answered `duplicate`: the very same is stored."""
@@ -71,10 +80,17 @@ class Inputs:
     # -- rows --------------------------------------------------------------------------------------------------------------
 
     def written(self, before: Envelope, rows: Rows, where: str) -> None:
-        """A commit applied mail; whatever was written may have closed requests for approval."""
+        """A commit applied mail, a claim found some; whatever was written may have closed requests for approval."""
         after, uid = rows.envelope, rows.envelope.uid
         for mail in rows.mail[before.mail_applied : after.mail_applied]:
             self._check(mail.applied_revision == after.revision, "R6a every input is applied once", f"{where}: {mail}")
+            self._check(
+                mail.ignored or mail.seq not in self._outranked[uid], "R37 a cancel outranks what lies beside it", f"{where}: {mail}"
+            )
+        if after.leg != before.leg:
+            found = rows.mail[after.mail_applied :]
+            cancelled = any(mail.kind is MailKind.CANCEL for mail in found)
+            self._outranked[uid] = {mail.seq for mail in found if cancelled and mail.kind in USELESS_AFTER_A_CANCEL}
         if not rows.approvals:
             return
         closed = self._closed[uid]
@@ -92,6 +108,12 @@ class Inputs:
         data = {} if recorded is None else json.loads(recorded.data)
         right = {"approved": data.get("approved") is True, "denied": data.get("approved") is False, "expired": data.get("expired") is True}
         self._check(right.get(status, recorded is None), "R19a whoever closes a wait has its key", f"{where}: {status}, {recorded}")
+
+    def probed(self, rows: Rows, tool_call_id: str, where: str) -> None:
+        """A probe settled an effect: it has the key that a person's decision would have (R19a)."""
+        closings = [json.loads(mail.data) for mail in rows.mail if mail.kind is MailKind.RECONCILE]
+        own = any("probe" in data and data["tool_call_id"] == tool_call_id for data in closings)
+        self._check(own, "R19a whoever closes a wait has its key", f"{where}: {closings}")
 
     def _inbox(self, rows: Rows, where: str) -> None:
         """R23: what the inbox shows as pending, the run waits for, but for what has arrived and is not applied yet. A run that is cancelled

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from runward.core.errors import Conflict, NotFound, Refused
 from runward.core.ids import canonical_json
+from runward.core.kernel.commit import AppendAnswer
 from runward.core.kernel.mail import Letter, MailKind
 from runward.engine.callers import LOCAL
 from runward.engine.deliveries import Input
+from runward.engine.service import Service
+from runward.ports.bus import Hint, Topic
 from runward.ports.store import Append
 from tests.simulation.agents import bindings
 from tests.simulation.loop import sleep
@@ -68,5 +71,12 @@ class Operator:
 
     async def _append(self, kind: MailKind, data: dict[str, Any]) -> None:
         letter = Letter(kind=kind, key=f"{kind}:{self._number}", data=canonical_json(data), principal=LOCAL.principal)
-        append = Append(uid=self._caller.uid or "", letters=(letter,), care=True)
-        await self._caller.ask_again(lambda service: service.services.store.append_mail(append))
+        uid = self._caller.uid or ""
+        await self._caller.ask_again(lambda service: appended(service, uid, letter))
+
+
+async def appended(service: Service, uid: str, letter: Letter) -> AppendAnswer:
+    """Puts a letter that any worker can apply into a run's inbox."""
+    answer = await service.services.store.append_mail(Append(uid=uid, letters=(letter,), care=True))
+    service.services.bus.publish((Hint(Topic.MAIL, uid), Hint(Topic.READY, uid)))
+    return answer

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runward.core.errors import Conflict, Invalid, NotFound, Refused
-from runward.core.kernel.mail import approval_key, client_key, question_key
+from runward.core.kernel.mail import MailKind, approval_key, client_key, question_key
 from runward.engine.callers import LOCAL
 from runward.engine.deliveries import Input
 from runward.engine.letters import AnswerIn, Item, ResultIn, SettlementIn, VerdictIn, id_of
 from runward.engine.queries import RunView
+from runward.stores.memory.database import Rows
 from tests.simulation.loop import sleep
 
 if TYPE_CHECKING:
@@ -28,25 +29,25 @@ class People:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._world = caller.world
+        self.world = caller.world
         self._chance = caller.world.chance_of(caller.run_id, "people")
         self._sent: list[Input] = []
         self._retries = 0
 
     async def look(self, view: RunView) -> None:
         """Answers some of what waits, or, once nothing goes wrong any more, all of it."""
-        if not self._world.troubled and not self._world.diligent:
+        if not self.world.troubled and not self.world.diligent:
             return
         items = [item for item in self._items(view) if self._thorough or self._chance.random() < 0.5]
         if self._chance.random() < 0.3:  # everything in one request
-            await self._send(Input(**_lists(items), expected_revision=view.revision if self._chance.random() < 0.5 else None))
+            await self.send(Input(**_lists(items), expected_revision=view.revision if self._chance.random() < 0.5 else None))
         else:
             for item in items:
                 await self._answer(item)
         if self._sent and self._chance.random() < 0.1:
-            await self._send(self._chance.choice(self._sent))
+            await self.send(self._chance.choice(self._sent))
         if view.shown["pending"]["hold"] is not None and self._thorough:
-            await self._send(Input(release_hold=True))
+            await self.send(Input(release_hold=True))
 
     async def tries_again(self, view: RunView) -> bool:
         """Whether somebody has a failed run tried again, if its failure may pass."""
@@ -54,11 +55,11 @@ class People:
         if failed is None or self._retries == MOST_RETRIES or self._chance.random() < 0.3:
             return False
         self._retries += 1
-        return await self._send(Input(retry_failed=True)) and failed["transient"]
+        return await self.send(Input(retry_failed=True)) and failed["transient"]
 
     @property
     def _thorough(self) -> bool:
-        return not self._world.troubled and self._world.diligent
+        return not self.world.troubled and self.world.diligent
 
     # -- what they say -----------------------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ class People:
 
     def _settlement(self, asked: Mapping[str, Any], *, ended: bool) -> SettlementIn:
         """They look it up, and say what is so; now and then they have it run again all the same."""
-        key, ledger = asked["idempotency_key"], self._world.ledger
+        key, ledger = asked["idempotency_key"], self.world.ledger
         found, call = ledger.found(key, asked["attempt"]), asked["tool_call_id"]
         holds = self._thorough or self._chance.random() < 0.6
         evidence = {"source": "till" if holds else self._chance.choice(("hearsay", "breaks"))}
@@ -114,17 +115,17 @@ class People:
         drawn = self._chance.random()
         if isinstance(item, VerdictIn) and drawn < 0.2:
             other = VerdictIn(approval_id=item.approval_id, approved=not item.approved)
-            await asyncio.gather(self._send(_input(item)), self._send(_input(other)))
+            await asyncio.gather(self.send(_input(item)), self.send(_input(other)))
         elif isinstance(item, VerdictIn) and drawn < 0.4:
             await self._decide(item)
         elif drawn < 0.5:
-            await asyncio.gather(self._send(_input(item)), self._send(_input(item)))
+            await asyncio.gather(self.send(_input(item)), self.send(_input(item)))
         else:
-            await self._send(_input(item))
+            await self.send(_input(item))
         if self._chance.random() < 0.3:
             await sleep(self._chance.choice((0.01, 0.5)))
 
-    async def _send(self, given: Input) -> bool:
+    async def send(self, given: Input) -> bool:
         """Sends it until somebody knows what became of it; whether it was taken."""
         if given.is_empty:
             return False
@@ -138,6 +139,8 @@ class People:
             return False
         for (item, _), answered in zip(given.items, delivered.items, strict=False):
             self._taken(item, answered["result"])
+        if {"input": "retry_failed", "result": "accepted"} in delivered.items:
+            self.world.watch.inputs.stored(self._rows(), MailKind.RETRY, {}, self._caller.run_id)
         return True
 
     async def _decide(self, verdict: VerdictIn) -> None:
@@ -156,32 +159,38 @@ class People:
         """Whatever is said may count from now on, also when nobody answers."""
         if isinstance(item, VerdictIn):
             said = {"approved": item.approved, "edited": item.edited_arguments}
-            self._world.ledger.verdicts[item.approval_id].append(said)
+            self.world.ledger.verdicts[item.approval_id].append(said)
         if isinstance(item, SettlementIn):
             uid = self._caller.uid
-            self._world.ledger.decisions[f"{uid}/{item.tool_call_id}"].add((self._attempt_of(item), item.decision))
+            self.world.ledger.decisions[f"{uid}/{item.tool_call_id}"].add((self._attempt_of(item), item.decision))
+
+    def _rows(self) -> Rows | None:
+        """The run as it is stored; None when it is gone."""
+        return self.world.database.actors.get(self._caller.uid or "")
 
     def _attempt_of(self, item: SettlementIn) -> int:
-        rows = self._world.database.actors.get(self._caller.uid or "")
+        rows = self._rows()
         receipt = None if rows is None else rows.receipts.get(item.tool_call_id)
         return 0 if receipt is None else receipt.attempt
 
     def _taken(self, item: Item, result: str) -> None:
-        rows = self._world.database.actors.get(self._caller.uid or "")
-        key, said = _key(item), _said(item)
+        rows, inputs = self._rows(), self.world.watch.inputs
+        key, said, where = _key(item), _said(item), f"{self._caller.run_id}: {id_of(item)} was {result}"
         if key is None:
-            return
-        hear = self._world.watch.inputs.accepted if result == "accepted" else self._world.watch.inputs.duplicate
-        hear(rows, key, said, f"{self._caller.run_id}: {id_of(item)} was {result}")
+            inputs.stored(rows, MailKind.RECONCILE, said, where)
+        elif result == "accepted":
+            inputs.accepted(rows, key, said, where)
+        else:
+            inputs.duplicate(rows, key, said, where)
 
     def _refused(self, given: Input, refused: Refused) -> None:
         known = refused.code in EXPECTED if isinstance(refused, Conflict) else isinstance(refused, Invalid)
         gone = isinstance(refused, NotFound) and self._caller.gone
         self._caller.check(known or gone, "I-49 a refusal says why", f"{given}: {refused.code}: {refused.detail}")
-        rows = self._world.database.actors.get(self._caller.uid or "")
+        rows = self._rows()
         if len(given.items) == 1 and (key := _key(given.items[0][0])) is not None:
             said = _said(given.items[0][0])
-            self._world.watch.inputs.refused(rows, key, said, refused.code, f"{self._caller.run_id}: {refused.code}")
+            self.world.watch.inputs.refused(rows, key, said, refused.code, f"{self._caller.run_id}: {refused.code}")
 
 
 def _input(item: Item) -> Input:
@@ -221,4 +230,4 @@ def _said(item: Item) -> dict[str, Any]:
         case AnswerIn():
             return {"declined": True} if item.answer is None else {"answer": item.answer}
         case SettlementIn():
-            return {"decision": item.decision}
+            return {"tool_call_id": item.tool_call_id, "decision": item.decision}

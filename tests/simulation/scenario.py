@@ -11,6 +11,7 @@ from tests.simulation.callers import Caller
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
 from tests.simulation.processes import TTL, Process
+from tests.simulation.tools import NAMES
 from tests.simulation.world import Outcome, World
 
 
@@ -156,6 +157,7 @@ def simulate(seed: int, *, keep_notes: bool = False) -> Outcome:
 async def _live(world: World) -> None:
     weather = Weather.drawn(world.chance)
     nemesis = Nemesis(world, weather)
+    world.manners.names = world.chance.sample(NAMES, world.chance.choice((2, 4, 8, len(NAMES))))
     for number in range(weather.processes):
         await world.start(f"p{number + 1}", *VERSIONS)
     if weather.strangers:
@@ -178,4 +180,6 @@ async def _live(world: World) -> None:
             life.cancel()
         else:
             life.result()
+    if not world.diligent and not world.watch.violations:
+        await world.rest()
     await world.judge()

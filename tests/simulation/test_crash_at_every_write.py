@@ -8,20 +8,20 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.database import Kind
-from tests.simulation.golden import STORIES, Story, Told, tell, well
+from tests.simulation.golden import Told, tell, well
+from tests.simulation.stories import STORIES, Story
 
 UNHARMED = (Kind.REFUSED, Kind.LOST, Kind.LATE, Kind.FREEZES_BEFORE, Kind.FREEZES_AFTER)
 KILLS = (Kind.KILLS_BEFORE, Kind.KILLS_AFTER)
-HARMLESS = ("text", "read", "tool-retries", "checkpoint")
-"""Stories without an effect that may not be repeated: whatever happens, they end as if nothing had."""
-
 stories = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 
 
 def check(story: Story, told: Told, what: str) -> None:
     assert not told.outcome.violations, "\n".join((f"{story.name}, {what}", *told.outcome.violations))
-    endings = {story.ending} if story.name in HARMLESS else {story.ending, "suspended"}
+    endings = {story.ending} if story.exact else {story.ending, "suspended"}
     assert told.status in endings, f"{story.name}, {what}: {told.status}"
+    if story.people and not story.told:
+        assert told.calls == story.effects, f"{story.name}, {what}: {told.calls} calls had an effect"
 
 
 @stories
@@ -39,7 +39,7 @@ def test_R2a_a_write_that_gets_lost_changes_nothing(story: Story, kind: Kind) ->
     for number in range(1, well(story).writes + 1):
         told = tell(story, {number: kind})
         check(story, told, f"write {number} {kind.name}")
-        if kind in (Kind.REFUSED, Kind.LOST, Kind.LATE) and story.cancel_after is None:
+        if kind in (Kind.REFUSED, Kind.LOST, Kind.LATE) and not story.hands:
             assert (told.status, told.effects) == (story.ending, story.effects), f"{story.name}, write {number} {kind.name}"
 
 

@@ -13,9 +13,9 @@ from runward.engine.callers import LOCAL
 from runward.engine.service import Service
 from tests.simulation.agents import VERSIONS, Manners, Turn
 from tests.simulation.callers import Caller, asked_for
-from tests.simulation.golden import TEXT, asks
 from tests.simulation.loop import sleep
 from tests.simulation.processes import SETTINGS
+from tests.simulation.stories import TEXT, asks
 from tests.simulation.world import World
 
 HEALTHY = 6

@@ -25,7 +25,8 @@ from tests.simulation.loop import PROCESS
 from tests.simulation.processes import Process
 
 TOOL_TIMEOUT = 2.0
-TOOL_MANNERS = ("refuses", "breaks before", "breaks after", "cannot tell", "hangs", "resists", "unfit", "saves", "saves", "saves")
+FAILURES = ("refuses", "breaks before", "breaks after", "hangs", "resists", "unfit")
+TOOL_MANNERS = (*FAILURES, "cannot tell", "cannot tell", "vanishes", "vanishes", "saves", "saves")
 PROBE_MANNERS = ("raises", "cannot tell", "late", "nonsense")
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
@@ -50,6 +51,8 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
         raise ToolError("It did not happen.")
     if manner == "breaks before":
         raise RuntimeError("broken")
+    if manner == "vanishes":
+        raise UnknownOutcome("it was sent, and nobody answered")
     await process.clock.sleep(chance.choice((0, 0, 0.001, 0.02, 0.3)))
     if manner == "saves":
         await ctx.progress({"n": n})
@@ -93,7 +96,7 @@ async def look_up(key: str, arguments: Mapping[str, Any], ctx: ToolContext[Any, 
     process = here()
     ledger = process.world.ledger
     manner = process.world.manners.probe(ctx.run_id, ctx.tool_call_id, ctx.attempt, process.world.chance)
-    await process.clock.sleep(process.world.chance.choice((0, 0.01, 0.3)))
+    await process.clock.sleep(process.world.chance.choice((0, 0.3, 1.0)))
     match manner:
         case "raises":
             raise RuntimeError("broken")

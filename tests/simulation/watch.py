@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 THIRD_MS = round(TTL * 1000 / 3)
 MINUTE = 60.0
-MOST_CLAIMS = 60
+MOST_CLAIMS = 30
 """How often one run may be taken within a minute."""
-MOST_COMMITS = 400
+MOST_COMMITS = 120
 """How often one run may be written in all."""
 MOVES = {
     "claim": {

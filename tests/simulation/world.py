@@ -23,6 +23,7 @@ from tests.simulation.watch import Watch
 BOUND = 120.0
 """How long after the faults stop every run has to have ended, or to wait for somebody, in virtual seconds (I-22)."""
 
+REST = 10.0
 SOON_MS = 15_000
 """What waits for a time beyond this waits for a probe to be asked again: nobody waits for that here."""
 
@@ -169,6 +170,13 @@ class World:
                 return
             await asyncio.sleep(0)
             await sleep(0.1)
+
+    async def rest(self) -> None:
+        """Lets some time pass in which nothing happens to runs that wait for people: nobody takes them for nothing."""
+        before = {uid: rows.envelope for uid, rows in self.database.actors.items()}
+        await sleep(REST)
+        for uid, rows in self.database.actors.items():
+            self.watch.check(rows.envelope == before[uid], "I-22 what waits is left alone", f"{before[uid]} and then {rows.envelope}")
 
     async def judge(self) -> None:
         """Looks at every run's end, and takes the world down."""

@@ -1,0 +1,109 @@
+"""Golden stories: short runs with one right ending, which use every kind of call and of input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.simulation.agents import Manners, Turn
+from tests.simulation.tools import arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story(Manners):
+    """`turns` are the model's, by step; `tools`, `probes` and `models` say which attempts of which call or step go wrong, and how.
+
+    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. What is done to the run besides,
+    cancel, hold, release or rebind, is in `hands`, by seconds. `told`: the model is told of an effect that nobody knows it happened, and
+    goes on.
+    """
+
+    name: str
+    turns: Sequence[Turn]
+    tools: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    probes: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    people: bool = False
+    told: bool = False
+    verdict: Mapping[str, Any] | None = field(default_factory=lambda: {"approved": True})
+    hands: Mapping[float, str] = field(default_factory=dict)
+    ending: str = "completed"
+    effects: int = 0
+    """How many effects happen when nothing goes wrong."""
+
+    projection_fails = 0.0
+
+    def tool(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
+        return self.tools.get((call_id, attempt), "")
+
+    def probe(self, run_id: str, call_id: str, attempt: int, chance: Random) -> str:
+        return self.probes.get(call_id, "")
+
+    def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
+        turn = self.turns[step - 1]
+        fails = self.models.get((step, attempt))
+        return turn if fails is None else Turn(words=turn.words, pace=turn.pace, fails=fails)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the ending is the same whatever happens: somebody answers, or no effect is in it that may not be repeated."""
+        return self.people or self.name in ("text", "read", "tool-retries", "checkpoint", "timer", "expires", "expiry-stops")
+
+
+def asks(*names: str) -> Turn:
+    """A turn that asks for tools."""
+    return Turn(words=1, calls=tuple((name, _arguments(name, number)) for number, name in enumerate(names)), finish="tool_calls")
+
+
+def _arguments(name: str, number: int) -> str:
+    return arguments(name, Random(0)) if name in ("ask_user", "ask_soon", "durable_wait") else f'{{"n": {number}}}'
+
+
+TEXT = Turn(words=3, pace=0.02)
+UNKNOWN = {("1.1", 1): "cannot tell"}
+VANISHED = {("1.1", 1): "vanishes"}
+
+PLAIN = (
+    Story(name="text", turns=(TEXT,)),
+    Story(name="read", turns=(asks("look"), TEXT), effects=1),
+    Story(name="every-effect", turns=(asks("look", "put", "pay", "run_it"), TEXT), effects=4),
+    Story(name="tool-retries", turns=(asks("put"), TEXT), tools={("1.1", 1): "breaks after", ("1.1", 2): "hangs"}, effects=3),
+    Story(name="model-retries", turns=(asks("pay"), TEXT), models={(1, 1): "at once", (2, 1): "at once"}, effects=1),
+    Story(
+        name="cancel-in-tool", turns=(asks("look", "pay"),), tools={("1.2", 1): "hangs"}, hands={0.3: "cancel"}, ending="stopped", effects=2
+    ),
+    Story(name="cancel-in-model", turns=(Turn(words=50, pace=0.1),), hands={0.4: "cancel"}, ending="stopped"),
+    Story(name="projection", turns=(asks("ship", "report"), TEXT), effects=2),
+    Story(name="told-unknown", turns=(asks("post"), TEXT), tools=UNKNOWN, effects=1),
+    Story(name="waits", turns=(asks("pay", "look"), TEXT), tools=UNKNOWN, ending="suspended", effects=2),
+    Story(name="checkpoint", turns=(asks("look"), TEXT), tools={("1.1", 1): "saves"}, effects=1),
+)
+
+PEOPLE = (
+    Story(name="approved", turns=(asks("refund", "look"), TEXT), people=True, effects=2),
+    Story(name="edited", turns=(asks("wire"), TEXT), people=True, verdict={"approved": True, "edited_arguments": {"n": 8}}, effects=1),
+    Story(name="denied", turns=(asks("refund", "put", "refund"), TEXT), people=True, effects=1, verdict={"approved": False}),
+    Story(name="expires", turns=(asks("wire", "look"), TEXT), verdict=None, effects=1),
+    Story(name="expiry-stops", turns=(asks("launch"),), verdict=None, ending="stopped"),
+    Story(name="cancel-gated", turns=(asks("refund", "fetch"),), hands={0.3: "cancel"}, ending="stopped"),
+    Story(name="asked-anew", turns=(asks("wire"), TEXT), people=True, hands={0.08: "hold", 0.4: "rebind", 0.6: "release"}, effects=1),
+    Story(name="mixed", turns=(asks("fetch", "ask_user", "durable_wait", "look", "refund"), TEXT), people=True, effects=2),
+    Story(name="timer", turns=(asks("durable_wait"), TEXT)),
+    Story(name="needs-input", turns=(asks("look", "enlist"), TEXT), people=True, effects=2),
+    Story(name="held", turns=(asks("look", "pay"), asks("pay"), TEXT), hands={0.03: "hold", 1.0: "release"}, people=True, effects=3),
+    Story(name="tried-again", turns=(asks("pay"), TEXT), models={(2, 1): "midway"}, people=True, effects=1),
+)
+
+UNKNOWNS = (
+    Story(name="probe-finds", turns=(asks("charge"), TEXT), tools=UNKNOWN, people=True, effects=1),
+    Story(name="probe-misses", turns=(asks("bill"), TEXT), tools=VANISHED, people=True, effects=1),
+    Story(name="probe-fails", turns=(asks("charge"), TEXT), tools=UNKNOWN, probes={"1.1": "raises"}, people=True, effects=1),
+    Story(name="reconciled", turns=(asks("pay"), TEXT), tools=UNKNOWN, people=True, effects=1),
+    Story(name="run-again", turns=(asks("refund"), TEXT), tools=VANISHED, probes={"1.1": "cannot tell"}, people=True, effects=1),
+    Story(name="proven", turns=(asks("transfer"), TEXT), tools=UNKNOWN, people=True, effects=1),
+    Story(name="settled-late", turns=(asks("post"), TEXT), tools=UNKNOWN, people=True, effects=1, told=True),
+)
+
+STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS)
