@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, RunwardError
-from runward.core.kernel.actor import Scope, Status
+from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, RunwardError, Unavailable
+from runward.core.kernel.actor import FORMAT, Scope, Status
 from runward.core.messages import Message, TextPart
 from runward.engine.callers import LOCAL, Caller, Permission
 from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.deliveries import Input
 from runward.engine.pages import HORIZON_MS
 from runward.ports.reads import ActorQuery, Order
 from tests.engine.rig import DONE, SETTINGS, Rig, agent
@@ -414,3 +415,23 @@ async def test_only_an_ended_run_that_nobody_holds_can_be_deleted() -> None:
         assert rig.database.actors == {}
         with pytest.raises(NotFound):
             await rig.passing(rig.first.service.commands.delete_run(LOCAL, "mine"))
+
+
+async def test_R41a_a_run_of_a_newer_version_is_shown_by_its_columns_and_left_as_it_is() -> None:
+    """In lists too; what would have to read its state sends the caller to a process of that version."""
+    async with Rig(agent(DONE), worker=False) as rig:
+        uid = await rig.begin()
+        rig.rows(uid).envelope = replace(rig.row(uid), format=FORMAT + 1, state='{"of": "tomorrow"}')
+        before, name = rig.row(uid), rig.row(uid).public_id
+        service = rig.first.service
+        run = await rig.passing(service.queries.run(LOCAL, name))
+        page = await rig.passing(service.queries.runs(LOCAL, ActorQuery(kind="run", scope=None), None))
+        assert run.shown == page.data[0] and (run.shown["status"], run.shown["agent"], run.shown["text"]) == ("queued", "agent", None)
+        for asked in (
+            service.queries.messages(LOCAL, name, after=0, limit=10),
+            service.deliveries.deliver(LOCAL, name, Input(release_hold=True)),
+            service.operations.hold_run(LOCAL, name, None),
+        ):
+            with pytest.raises(Unavailable):
+                await rig.passing(asked)
+        assert rig.row(uid) == before and rig.rows(uid).mail == []

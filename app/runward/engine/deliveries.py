@@ -16,12 +16,11 @@ from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, RevisionMoved
 from runward.core.kernel.mail import Letter, Mail, MailKind, release_key, retry_key
 from runward.core.kernel.records import ApprovalClosing
-from runward.core.runs import codec
 from runward.core.runs.inputs import with_holds
 from runward.core.runs.state import RunState
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog
-from runward.engine.found import run_of
+from runward.engine.found import run_of, state_of
 from runward.engine.letters import (
     Addressed,
     Addressing,
@@ -165,7 +164,7 @@ class Deliveries:
                 raise NotFound("There is no such run.")
 
     async def _post(self, caller: Caller, row: Envelope, given: Input) -> _Post:
-        run = codec.decode(row.state)
+        run = state_of(row)
         shown = run if row.status.ended or not run.status.ended else _working(run)
         mail = await self._services.reads.mail(row.uid, after=0, limit=None) if given.reconcile or given.release_hold else ()
         addressing = Addressing(

@@ -1,10 +1,11 @@
-"""Finds the run that a caller means."""
+"""Finds the run that a caller means, and reads its state where this version can (R41a)."""
 
 from __future__ import annotations
 
-from runward.core.errors import NotFound
-from runward.core.kernel.actor import Envelope
-from runward.core.runs.state import KIND
+from runward.core.errors import NotFound, Unavailable
+from runward.core.kernel.actor import FORMAT, Envelope
+from runward.core.runs import codec
+from runward.core.runs.state import KIND, RunState
 from runward.engine.callers import Caller
 from runward.engine.services import Services
 
@@ -15,3 +16,16 @@ async def run_of(services: Services, caller: Caller, run_id: str) -> Envelope:
     if row is None or not caller.reaches(row.uid):
         raise NotFound("There is no such run.")
     return row
+
+
+def readable(row: Envelope) -> RunState | None:
+    """The run's state; None where a newer version wrote it: then its columns are all that this one knows."""
+    return codec.decode(row.state) if row.format <= FORMAT else None
+
+
+def state_of(row: Envelope) -> RunState:
+    """The run's state, for whoever has to decide by it. Raises Unavailable where a newer version wrote it: a process of that one can answer."""
+    run = readable(row)
+    if run is None:
+        raise Unavailable("A newer version of the service wrote this run's state. Ask a process of that version.")
+    return run

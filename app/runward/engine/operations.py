@@ -14,11 +14,11 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken
 from runward.core.kernel.mail import Letter, MailKind, hold_key
-from runward.core.runs import codec
 from runward.core.runs.inputs import with_holds
 from runward.core.runs.state import KIND
 from runward.engine.callers import Caller, Permission
 from runward.engine.commands import Commands
+from runward.engine.found import state_of
 from runward.engine.pages import cursor_of, mark_of, opened
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
@@ -84,7 +84,7 @@ class Operations:
         caller.require(Permission.RUNS_WRITE)
         row = await self._found(caller, run_id)
         for _ in range(MOST_TRIES):
-            held = with_holds(codec.decode(row.state), await self._services.reads.mail(row.uid, after=row.mail_applied, limit=None))
+            held = with_holds(state_of(row), await self._services.reads.mail(row.uid, after=row.mail_applied, limit=None))
             if held.hold is not None and not row.status.ended:
                 return DrainAnswer(row=row, accepted=True)
             data = canonical_json({"reason": reason} if reason is not None else {})

@@ -13,11 +13,11 @@ from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.core.runs import codec, view
+from runward.core.runs import view
 from runward.core.runs.state import KIND
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
-from runward.engine.found import run_of
+from runward.engine.found import readable, run_of, state_of
 from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
 from runward.engine.services import Services
 from runward.engine.tail import RunGone, Subscription, Tails
@@ -99,7 +99,7 @@ class Queries:
     async def messages(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Transcript:
         """A page of the transcript, as far as the state that is read with it knows it: what came since is in the events after it."""
         row = await self._row(caller, run_id)
-        run = codec.decode(row.state)
+        run = state_of(row)
         read = await self._services.reads.messages(row.uid, after=after, limit=limit + 1)
         rows = [message for message in read if message.seq <= run.messages]
         data = [message_shown(message) for message in rows[:limit]]
@@ -153,8 +153,8 @@ class Queries:
 
 
 def shown(row: Envelope, arrived: Container[str] = ()) -> RunView:
-    """An actor's row as the run it is."""
-    run = codec.decode(row.state)
+    """An actor's row as the run it is; what a newer version wrote is shown as far as its columns tell (R41a)."""
+    run = readable(row) or view.from_columns(row)
     return RunView(uid=row.uid, revision=row.revision, last_seq=row.last_seq, status=row.status, shown=view.view(row, run, arrived))
 
 

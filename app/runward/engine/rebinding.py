@@ -11,11 +11,11 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.commit import Appended, HasEnded, InboxFull, KeyTaken, RevisionMoved
 from runward.core.kernel.mail import Letter, MailKind
-from runward.core.runs import codec
 from runward.core.runs.calls import CallStage
 from runward.core.runs.state import KIND, RunState
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog, Listed
+from runward.engine.found import state_of
 from runward.engine.operations import MOST_TRIES, Failed
 from runward.engine.pages import cursor_of, mark_of, opened
 from runward.engine.services import Services
@@ -92,7 +92,7 @@ class Rebinding:
             raise NotFound("There is no such run.")
         if row.status.ended:
             raise _ended()
-        raised = _raised(codec.decode(row.state), limits)
+        raised = _raised(state_of(row), limits)
         if raised:
             data = canonical_json({"limits": raised, **({} if reason is None else {"reason": reason})})
             key = f"limits:{self._services.chance.uid()}"
@@ -160,7 +160,7 @@ def _check(row: Envelope, rebind: Rebind, target: Listed, source: Listed | None)
     if row.binding != rebind.source:
         message = f"The run is bound to {row.binding}, not to {rebind.source}."
         raise Conflict(message, code="binding_mismatch", recorded={"binding": row.binding})
-    differing = differences(codec.decode(row.state), target, source)
+    differing = differences(state_of(row), target, source)
     if differing:
         problems = [Problem(pointer="/to", code="binding_mismatch", detail=detail) for detail in differing]
         raise Conflict(f"Open calls of the run need what differs there: {differing[0]}", code="binding_mismatch", problems=problems)

@@ -7,10 +7,10 @@ from typing import Any
 
 from runward.core.errors import NotFound
 from runward.core.kernel.actor import FORMAT, Envelope, Status
-from runward.core.runs import codec
 from runward.core.runs.state import KIND, RunState
 from runward.core.times import rfc3339
 from runward.engine.callers import Caller, Permission
+from runward.engine.found import readable
 from runward.engine.reasons import GOES_ON, Reason, doing, since, told, waits
 from runward.engine.services import Services, WorkerSettings
 from runward.ports.directory import WorkerRow
@@ -34,7 +34,7 @@ class Whys:
         row = await self._services.reads.find(KIND, caller.reads, run_id)
         if row is None:
             raise NotFound("There is no such run.")
-        run = codec.decode(row.state) if row.format <= FORMAT else None
+        run = readable(row)
         arrived = await self._arrived(row)
         waiting = [] if run is None else list(waits(row, run, arrived))
         now = await self._services.store.now()  # read behind the row: by this process's idea of the time its own row may lie ahead

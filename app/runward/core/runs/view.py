@@ -12,7 +12,7 @@ from runward.core.kernel.frames import Frame
 from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.frames import data_agent, usage_fields
-from runward.core.runs.state import Ending, Hold, RunState
+from runward.core.runs.state import Ending, Hold, RunState, StopReason
 from runward.core.runs.unsettled import Probing, UnknownEffect
 from runward.core.times import optional_rfc3339, rfc3339
 
@@ -71,6 +71,14 @@ def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str
         "metadata": json.loads(row.metadata),
         "links": {"self": f"/runs/{row.public_id}", "events": f"/runs/{row.public_id}/events"},
     }
+
+
+def from_columns(row: Envelope) -> RunState:
+    """As much of a run as its row tells, where nobody here can read its state."""
+    ended = None
+    if row.stop_reason is not None and row.stop_reason in {reason.value for reason in StopReason}:
+        ended = Ending(status=row.status, reason=StopReason(row.stop_reason))
+    return RunState(uid=row.uid, agent=row.agent, created_at=row.created_at, status=row.status, ended=ended)
 
 
 def pending(run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
