@@ -24,7 +24,7 @@ def readable(row: Envelope) -> RunState | None:
 
 
 def state_of(row: Envelope) -> RunState:
-    """The run's state, for whoever has to decide by it. Raises Unavailable where a newer version wrote it: a process of that one can answer."""
+    """The run's state, for whoever has to decide by it. Raises Unavailable where a newer version wrote it."""
     run = readable(row)
     if run is None:
         raise Unavailable("A newer version of the service wrote this run's state. Ask a process of that version.")
