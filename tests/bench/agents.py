@@ -18,6 +18,7 @@ PAGE = "The quick brown fox jumps over the lazy dog. " * 450
 PATIENT_STEPS = 3
 MODEL_SECONDS = 1.0
 LAG_TICK_SECONDS = 0.05
+GATE_VARIABLE = "BENCH_GATE_FILE"
 
 
 @tool(effect="read")
@@ -30,6 +31,20 @@ async def add(a: int, b: int) -> int:
 async def book(a: int, b: int) -> int:
     """Add two numbers, as if money were moved."""
     return a + b
+
+
+@tool(effect="non_idempotent_write")
+async def pay() -> float:
+    """Say when it began: a person has approved it."""
+    return time.time()
+
+
+@tool(effect="read", timeout_seconds=600)
+async def wait_at_gate() -> str:
+    """Wait for the file that `BENCH_GATE_FILE` names."""
+    while not os.path.exists(os.environ.get(GATE_VARIABLE, "")):  # noqa: ASYNC110, ASYNC240  another process makes it
+        await asyncio.sleep(0.05)
+    return "open"
 
 
 @tool(effect="read")
@@ -85,5 +100,11 @@ AGENTS = [
     Agent(name="two-reads", model=ScriptedModel(additions("add", 2), name="two-reads"), tools=[add]),
     Agent(name="one-effect", model=ScriptedModel(additions("book", 1), name="one-effect"), tools=[book]),
     Agent(name="long", model=ScriptedModel(long_script, name="long"), tools=[turn_page], limits=Limits(max_steps=LONG_STEPS)),
+    Agent(name="gated", model=ScriptedModel([Reply(tool_calls=[ToolCall("pay", {})]), Reply(text="The answer is 4.")]), tools=[pay]),
+    Agent(
+        name="stuck",
+        model=ScriptedModel([Reply(tool_calls=[ToolCall("wait_at_gate", {})]), Reply(text="The answer is 4.")], name="stuck"),
+        tools=[wait_at_gate],
+    ),
     Agent(name="patient", model=ScriptedModel(patient_script, name="patient"), tools=[add], lifespan=measured_loop),
 ]
