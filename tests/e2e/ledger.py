@@ -75,6 +75,11 @@ class Ledger:
         """Who has come to a point, in order."""
         return [arrival for arrival in tuple(self._arrivals) if arrival.point == point]
 
+    @property
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """Everybody who has come so far, in order."""
+        return tuple(self._arrivals)
+
     def counts(self) -> Counter[str]:
         """How often somebody has come to each point."""
         return Counter(arrival.point for arrival in tuple(self._arrivals))
