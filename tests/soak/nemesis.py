@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -51,6 +52,7 @@ class Nemesis:
         timer = threading.Timer(seconds, self._over.set)
         timer.start()
         while not self._over.wait(self._chance.uniform(*PAUSES)):
+            self._tend()
             name = self._chance.choice(sorted(self._faults))
             self._faults[name]()
             self.done[name] += 1
@@ -59,12 +61,18 @@ class Nemesis:
         """Everything that should be up is up."""
         if self._wire is not None:
             self._wire.thaw()
-        for worker in self._workers:
-            worker.hears("working")
+        while not all('"working"' in worker.text for worker in self._workers):
+            self._tend()
+            time.sleep(0.1)
 
     def _worker(self) -> Program:
         settings = {} if self._wire is None else {"database_url": self._wire.url}
         return self._deployment.spawn("worker", **settings)
+
+    def _tend(self) -> None:
+        """Starts a worker again that could not start because its database was away, as whatever runs it would."""
+        for worker in [worker for worker in self._workers if not worker.alive]:
+            self._replace(worker)
 
     def _one(self) -> Program:
         return self._chance.choice(self._workers)
@@ -79,14 +87,12 @@ class Nemesis:
 
     def _stop_worker(self) -> None:
         worker = self._one()
-        worker.hears("working")
         pause(worker, self._deployment)
         self._moment()
         worker.signal(signal.SIGCONT)
 
     def _drain_worker(self) -> None:
         worker = self._one()
-        worker.hears("working")
         worker.signal(signal.SIGTERM)
         self._replace(worker)
 
