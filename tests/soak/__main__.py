@@ -24,6 +24,8 @@ from tests.soak.nemesis import Nemesis
 from tests.support.servers import Postgres, Redis
 
 STORES = ("sqlite", "postgres", "postgres+redis")
+SLOW_SECONDS = 1.0
+"""How long an effect takes, so that faults meet calls in the middle."""
 BOUND_SECONDS = 180.0
 """Within this time of the last fault every run has ended."""
 
@@ -78,7 +80,7 @@ def soak(store: str, seed: int) -> Iterator[Soak]:
         url = f"sqlite+aiosqlite:///{folder}/runward.db" if postgres is None else postgres.url.format(db="postgres")
         migrated(url, folder)
         wire = None if postgres is None else stack.enter_context(proxied(url))
-        ledger = stack.enter_context(Ledger())
+        ledger = stack.enter_context(Ledger(slow_seconds=SLOW_SECONDS))
         deployment = Deployment(url, folder, ledger)
         stack.callback(deployment.kill)
         deployment.settings = {"lease_ttl_seconds": "2", "max_recoveries": "100", "drain_grace_seconds": "2"}

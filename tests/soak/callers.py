@@ -48,13 +48,13 @@ class Callers:
         """How many requests were sent again because they got no answer, or a 503."""
 
     def make(self, count: int, seconds: float) -> None:
-        """Makes runs, spread over some time; cancels a few of them a little later."""
+        """Makes runs, spread over some time, and cancels a few of them."""
         chance = Random(f"{self._seed} make")
         with self._client() as http:
             for number in range(count):
                 self.ids[number] = self._created(http, number, KINDS[chance.choice(list(KINDS))])
                 if chance.random() < CANCELLED_SHARE:
-                    self._cancel(http, self.ids[chance.randrange(number + 1)])
+                    self._cancel(http, self.ids[number])
                 time.sleep(seconds / count)
 
     def answer_all(self) -> None:
