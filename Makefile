@@ -7,7 +7,7 @@ PY := .venv/bin/python
 INSTALLED := .venv/.installed
 FIND_PYTHON := python3 python3.13 python3.12 python3.11 python
 
-.PHONY: help install run test check fmt bench mutants openapi lock clean moved
+.PHONY: help install run test check fmt bench mutants soak openapi lock clean moved
 .DEFAULT_GOAL := help
 
 help:                   ## this list
@@ -35,6 +35,9 @@ bench: $(INSTALLED)     ## how fast, against the least code that does the same: 
 
 mutants: $(INSTALLED)   ## take out each guard in turn: a test has to go red, fifteen minutes (some of them: ARGS="fence"; at a time: ARGS="--jobs 4")
 	$(PY) -m tests.mutants $(ARGS)
+
+soak: $(INSTALLED)      ## break everything for four minutes, and audit what is left (ARGS="sqlite --minutes 3 --seed 7"; stores: sqlite, postgres, postgres+redis)
+	$(PY) -m tests.soak $(ARGS)
 
 openapi: $(INSTALLED)   ## write openapi/openapi.json from the code
 	@mkdir -p openapi

@@ -117,11 +117,15 @@ class Deployment:
         time.sleep(max(0.0, self._crashed_at + lease - time.monotonic()))
         return self.worker(**settings) if self.on_postgres else self.serve(**settings)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kills what is left."""
         self.http.close()
         for program in self.programs:
             program.kill()
+
+    def end(self) -> None:
+        """The same, and prints what every process has logged."""
+        self.kill()
         for program in self.programs:
             print(f"-- runward {' '.join(program.arguments)} ({program.pid}), exit code {program.process.returncode}\n{program.text}")
 

@@ -36,9 +36,11 @@ class Arrival:
 
 
 class Ledger:
-    """A server on 127.0.0.1 that writes down arrivals and answers each with its number at its point, once the point is not held."""
+    """A server on 127.0.0.1 that writes down arrivals and answers each with its number at its point, once the point is not held, and
+    `slow_seconds` later."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, slow_seconds: float = 0) -> None:
+        self._slow_seconds = slow_seconds
         self._news = threading.Condition()
         self._arrivals: list[Arrival] = []
         self._held: set[str] = set()
@@ -75,6 +77,11 @@ class Ledger:
         """Who has come to a point, in order."""
         return [arrival for arrival in tuple(self._arrivals) if arrival.point == point]
 
+    @property
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """Everybody who has come so far, in order."""
+        return tuple(self._arrivals)
+
     def counts(self) -> Counter[str]:
         """How often somebody has come to each point."""
         return Counter(arrival.point for arrival in tuple(self._arrivals))
@@ -104,6 +111,7 @@ class Ledger:
                 number = len(self.at(arrival.point))
                 self._news.notify_all()
                 self._news.wait_for(lambda: self._closed or arrival.point not in self._held)
+                self._news.wait_for(lambda: self._closed, self._slow_seconds)
                 if self._closed:
                     return
             connection.sendall(b"%d\n" % number)

@@ -29,6 +29,10 @@ class Wire:
     def thaw(self) -> None:
         self._call(self._proxy.thaw)
 
+    def cut(self) -> None:
+        """Resets every open connection."""
+        self._call(self._proxy.cut)
+
     def swallow(self, *, to: bytes, skip: int = 0, hang: bool = False) -> None:
         """The client does not get the `skip + 1`-th reply to what contains `to`; the database has done it."""
         self._call(lambda: self._proxy.swallow_reply(to=to, skip=skip, then="hang" if hang else "reset"))

@@ -13,8 +13,8 @@ from runward import Agent, Approval, Block, Policy, ScriptedModel, ToolContext, 
 from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted
 from runward.core.kernel.actor import Scope, Status
 from runward.core.runs.waits import Wait
-from runward.engine.callers import LOCAL, Permission
-from runward.engine.letters import VerdictIn
+from runward.engine.callers import LOCAL, Caller, Permission
+from runward.engine.letters import AnswerIn, SettlementIn, VerdictIn
 from tests.engine.rig import DONE, TTL, Rig, agent, calls
 
 
@@ -363,6 +363,28 @@ async def test_R43_another_tenant_sees_no_request_and_decides_none() -> None:
         for caller, error in ((stranger, NotFound), (reader, NotPermitted)):
             with pytest.raises(error):
                 await rig.passing(rig.first.service.approvals.decide(caller, verdict))
+        assert rig.rows(uid).mail == [] and desk.ran == []
+
+
+async def test_R23_of_a_request_with_everything_in_it_each_part_needs_its_own_permission() -> None:
+    desk = Desk()
+    writer = replace(LOCAL, permissions=frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE}))
+    decider = replace(LOCAL, permissions=frozenset({Permission.RUNS_READ, Permission.APPROVALS_DECIDE}))
+    async with Rig(desk.agent()) as rig:
+        uid = await rig.run()
+        verdict = VerdictIn(approval_id=pending(rig, uid)[0]["approval_id"], approved=True)
+        settlement = SettlementIn(tool_call_id="1.1", decision="retry")
+        answer = AnswerIn(question_id="1.1.1", answer="yes")
+        given: list[tuple[Caller, dict[str, Any]]] = [
+            (writer, {"approvals": [verdict]}),
+            (writer, {"reconcile": [settlement]}),
+            (decider, {"answers": [answer]}),
+            (decider, {"approvals": [verdict], "release_hold": True}),
+            (decider, {"retry_failed": True}),
+        ]
+        for caller, parts in given:
+            with pytest.raises(NotPermitted):
+                await rig.deliver(uid, by=caller, **parts)
         assert rig.rows(uid).mail == [] and desk.ran == []
 
 

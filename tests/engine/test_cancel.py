@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from runward import Reply, ToolContext, ToolError, UnknownOutcome, tool
+from runward import Reply, ScriptedModel, ToolContext, ToolError, UnknownOutcome, tool
 from runward.agents.tools import AnyTool
 from runward.core.kernel.actor import Status
 from runward.core.runs.limits import Limits
+from runward.engine.callers import LOCAL
 from tests.engine.rig import DONE, SETTINGS, Rig, agent, calls
 
 EFFECTS = ("read", "idempotent_write", "non_idempotent_write", "unclassified")
@@ -299,3 +300,31 @@ async def test_R37_a_cancel_outranks_the_deadline_and_a_failure() -> None:
         await rig.over(uid)
         assert (rig.row(uid).status, rig.row(uid).stop_reason) == (Status.STOPPED, "cancelled")
         assert rig.view(uid)["error"] is None
+
+
+async def test_R37_a_cancel_that_met_the_end_of_a_run_is_sent_again_when_somebody_has_it_tried_again_meanwhile() -> None:
+    """R10: else the answer would be that the run has ended, beside a run that goes on."""
+    reached, down = asyncio.Event(), [True]
+
+    @tool(effect="read")
+    async def wait() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    def says(request: Any) -> Reply:
+        return Reply(error="server_error") if down[0] else calls("wait")
+
+    async with Rig(agent(model=ScriptedModel(says), tools=[wait])) as rig:
+        uid = await rig.run()
+        assert rig.row(uid).status is Status.FAILED
+        down[0] = False
+        gate = rig.faults.hold("append_mail", answered=True)
+        cancelling = asyncio.ensure_future(rig.first.service.commands.cancel_run(LOCAL, rig.row(uid).public_id, None))
+        await rig.reached(gate)
+        await rig.deliver(uid, retry_failed=True)
+        await rig.until(reached.is_set)
+        gate.open.set()
+        answer = await rig.passing(cancelling)
+        await rig.over(uid)
+        assert answer.accepted
+        assert (rig.row(uid).status, rig.row(uid).stop_reason) == (Status.STOPPED, "cancelled")

@@ -311,7 +311,7 @@ PEOPLE = (
         file="../../migrations/versions/0001_kernel.py",
         old='        sa.UniqueConstraint("uid", "dedupe_key", name="mail_uid_dedupe_key"),\n',
         new="",
-        tests=_on("postgres", MAIL),
+        tests=("tests/stores/test_postgres_keys.py",),
     ),
     Mutant(
         guard="a wait that somebody answered is not closed by the service",
@@ -368,7 +368,7 @@ PEOPLE = (
         file="engine/deliveries.py",
         old="        if given.approvals or given.reconcile:\n            caller.require(Permission.APPROVALS_DECIDE)\n",
         new="",
-        tests=("tests/api/test_callers.py", "tests/api/test_approvals.py", "tests/api/test_inputs.py"),
+        tests=("tests/engine/test_approvals.py",),
     ),
     Mutant(
         guard="an approval that expires is closed by time alone",

@@ -154,7 +154,10 @@ class Calls:
         self._check(receipt.stage in OVER or receipt.outcome == "unknown" or waits, "I-06 every call has one outcome", where)
         if receipt.outcome == "unknown":
             self._check(not Effect(receipt.effect).repeatable, "R13 only what may not be repeated is unknown", where)
-        reconciled = detail.get("reconciled", {}).get("decision") == "result" and receipt.outcome == "reconciled"
+        settled = detail.get("reconciled", {})
+        reconciled = settled.get("decision") == "result" and receipt.outcome == "reconciled"
+        holds = not settled.get("verified") or settled["evidence"]["source"] == "till"
+        self._check(holds, "R15 evidence that does not hold settles nothing", where)
         if receipt.stage is Stage.COMPLETED and receipt.tool_name not in WAITING:
             shown = (receipt.raw or "") + (receipt.output or "")
             own = [token(key, attempt) in shown for attempt in happened if reconciled or attempt == receipt.attempt]

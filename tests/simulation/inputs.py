@@ -17,18 +17,24 @@ from runward.stores.memory.database import Rows
 
 if TYPE_CHECKING:
     from tests.simulation.watch import Watch
+    from tests.simulation.world import World
 
 USELESS_AFTER_A_CANCEL = (MailKind.APPROVAL, MailKind.CLIENT, MailKind.QUESTION)
 """Inputs that always count, unless the run was cancelled: whoever closes their wait has their key."""
+
+PROMPT = 3.0
+"""How long an input may wait for the run to heed it, durably, when nothing goes wrong."""
 
 
 class Inputs:
     """Every input of every run. What was accepted is noted by uid and key."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, world: World, watch: Watch) -> None:
+        self._world = world
         self._watch = watch
         self._accepted: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         self._closed: dict[str, dict[str, str]] = defaultdict(dict)
+        self._arrived: dict[tuple[str, int], float] = {}
         self._outranked: dict[str, set[int]] = defaultdict(set)
         """What a leg found in the inbox beside a cancel when it began."""
         self.kinds: Counter[str] = Counter()
@@ -82,6 +88,8 @@ class Inputs:
     def written(self, before: Envelope, rows: Rows, where: str) -> None:
         """A commit applied mail, a claim found some; whatever was written may have closed requests for approval."""
         after, uid = rows.envelope, rows.envelope.uid
+        for seq in range(before.mail_received + 1, after.mail_received + 1):
+            self._arrived[uid, seq] = self._world.loop.time()
         for mail in rows.mail[before.mail_applied : after.mail_applied]:
             self._check(mail.applied_revision == after.revision, "R6a every input is applied once", f"{where}: {mail}")
             self._check(
@@ -106,6 +114,9 @@ class Inputs:
         """Whoever closes a request has its key (R19a), unless the run takes it along."""
         recorded = self._mail(rows, approval_key(approval_id))
         data = {} if recorded is None else json.loads(recorded.data)
+        at = rows.approvals[approval_id][0].expires_at
+        early = status == "expired" and (at is None or at > self._world.database.now())
+        self._check(not early, "I-34 a wait is over when its time has come", f"{where}: {at}")
         right = {"approved": data.get("approved") is True, "denied": data.get("approved") is False, "expired": data.get("expired") is True}
         self._check(right.get(status, recorded is None), "R19a whoever closes a wait has its key", f"{where}: {status}, {recorded}")
 

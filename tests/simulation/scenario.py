@@ -35,6 +35,7 @@ class Weather:
     freezes: int
     stops: int
     cuts: int
+    deserts: int
     calm: bool
     """Whether nothing of it goes wrong: operations and hints take their time, and that is all."""
 
@@ -58,6 +59,7 @@ class Weather:
             freezes=0 if mild else chance.choice((0, 0, 1, 2)),
             stops=0 if mild else chance.choice((0, 0, 1)),
             cuts=0 if mild else chance.choice((0, 0, 1)),
+            deserts=0 if mild else chance.choice((0, 0, 0, 0, 1)),
             calm=mild,
         )
 
@@ -104,6 +106,7 @@ class Nemesis:
         """Sends what goes wrong, spread over the scenario's time."""
         weather = self._weather
         strikes = ["kill"] * weather.kills + ["freeze"] * weather.freezes + ["stop"] * weather.stops + ["cut"] * weather.cuts
+        strikes += ["desert"] * weather.deserts
         self._chance.shuffle(strikes)
         for strike in strikes:
             await sleep(self._chance.uniform(0, 1.5 * weather.seconds / len(strikes)))
@@ -130,6 +133,11 @@ class Nemesis:
             case "stop":
                 self._world.begin(process.ended())
                 self._starts_anew()
+            case "desert":  # for a while only strangers are left, if any
+                for each in up:
+                    if each.versions:
+                        each.kill()
+                self._world.loop.call_later(TTL * chance.choice((1, 3)), self._starts_anew, context=self._world.outside_context())
             case "cut":
                 process.cut = True
                 self._world.loop.call_later(chance.choice((0.3, TTL, TTL * 1.5)), process.reconnect, context=self._world.outside_context())

@@ -95,7 +95,9 @@ async def look_up(key: str, arguments: Mapping[str, Any], ctx: ToolContext[Any, 
     """A probe: it says what is so, or it says nothing, in some way or other."""
     process = here()
     ledger = process.world.ledger
-    manner = process.world.manners.probe(ctx.run_id, ctx.tool_call_id, ctx.attempt, process.world.chance)
+    always = process.world.chance_of(key, ctx.attempt, "probe")
+    chance = always if always.random() < 0.5 else process.world.chance
+    manner = process.world.manners.probe(ctx.run_id, ctx.tool_call_id, ctx.attempt, chance)
     await process.clock.sleep(process.world.chance.choice((0, 0.3, 1.0)))
     match manner:
         case "raises":

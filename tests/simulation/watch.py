@@ -54,7 +54,7 @@ class Watch:
         self.said_at: dict[str, list[float]] = defaultdict(list)
         """When each frame of a run became durable."""
         self.calls = Calls(world, self)
-        self.inputs = Inputs(self)
+        self.inputs = Inputs(world, self)
         self._asked: set[tuple[str, int, int]] = set()
         self._seized_at: dict[str, float] = {}
         self._writes: Counter[str] = Counter()

@@ -139,7 +139,10 @@ class Commands:
                 row = await self._got(row.uid)
                 return CancelAnswer(row=row, accepted=not row.status.ended or row.stop_reason == "cancelled")
             case HasEnded():
-                return CancelAnswer(row=await self._got(row.uid), accepted=False)
+                row = await self._got(row.uid)
+                if not row.status.ended:  # somebody has it tried again meanwhile: now it can be cancelled
+                    return await self.cancel_run(caller, run_id, reason)
+                return CancelAnswer(row=row, accepted=False)
             case InboxFull():
                 raise Throttled("The run's inbox is full. Try again once it has worked through it.")
             case _:
