@@ -137,6 +137,8 @@ def test_R13_an_effect_that_may_not_be_repeated_waits_for_a_person(crashed: Cras
         "idempotency_key": call.key,
         "attempt": 1,
         "evidence_required": False,
+        "evidence_refused": None,
+        "probe": None,
     }
     assert run["created_at"] <= started_at <= run["updated_at"] and f":{call.pid}:" in worker
     assert run["task_outcome"] == "needs_reconciliation"
