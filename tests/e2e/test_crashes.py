@@ -140,7 +140,7 @@ def test_R13_an_effect_that_may_not_be_repeated_waits_for_a_person(crashed: Cras
         "evidence_refused": None,
         "probe": None,
     }
-    assert run["created_at"] <= started_at <= run["updated_at"] and f":{call.pid}:" in worker
+    assert run["created_at"] <= started_at <= run["updated_at"] and f"-{call.pid}-" in worker
     assert run["task_outcome"] == "needs_reconciliation"
     assert deployment.cancel(run["run_id"]).status_code == 202
     run = crashed.ended("charge")
