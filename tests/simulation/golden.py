@@ -106,16 +106,12 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
 async def _tell(world: World, story: Story) -> None:
     await world.start("first", *VERSIONS)
     world.diligent = story.people
-    caller = Caller(world, RUN, Random(0))
-    new = asked_for(RUN, agent_version=VERSIONS[0])
-    key = Repeatable(key=RUN, fingerprint="the same")
-    created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
-    caller.uid = created.row.uid
+    caller = await begun(Caller(world, RUN, Random(0)))
     person = asyncio.ensure_future(_answered(caller, story)) if story.people else None
     began = world.loop.time()
     for second, hand in sorted(story.hands.items()):
         await sleep(began + second - world.loop.time())
-        await _strike(caller, hand)
+        await strike(caller, hand)
     done = person.done if person is not None else lambda: True
     await world.settle(done)
     await world.heal()
@@ -124,6 +120,14 @@ async def _tell(world: World, story: Story) -> None:
         person.cancel()
     await world.judge()
     await asyncio.sleep(0)
+
+
+async def begun(caller: Caller) -> Caller:
+    """The caller, once their run is created: of the agent's first version."""
+    new, key = asked_for(RUN, agent_version=VERSIONS[0]), Repeatable(key=RUN, fingerprint="the same")
+    created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
+    caller.uid = created.row.uid
+    return caller
 
 
 async def _answered(caller: Caller, story: Story) -> None:
@@ -138,7 +142,8 @@ async def _answered(caller: Caller, story: Story) -> None:
         await sleep(0.1)
 
 
-async def _strike(caller: Caller, hand: str) -> None:
+async def strike(caller: Caller, hand: str) -> None:
+    """Does something to the run, as `Story.hands` names it."""
     uid, (here, there) = caller.uid or "", bindings()
     match hand:
         case "cancel":

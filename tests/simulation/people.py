@@ -40,10 +40,11 @@ class People:
             return
         items = [item for item in self._items(view) if self._thorough or self._chance.random() < 0.5]
         if self._chance.random() < 0.3:  # everything in one request
-            await self.send(Input(**_lists(items), expected_revision=view.revision if self._chance.random() < 0.5 else None))
+            exact = any(map(_reruns, items)) or self._chance.random() < 0.5
+            await self.send(Input(**_lists(items), expected_revision=view.revision if exact else None))
         else:
             for item in items:
-                await self._answer(item)
+                await self._answer(item, view.revision)
         if self._sent and self._chance.random() < 0.1:
             await self.send(self._chance.choice(self._sent))
         if view.shown["pending"]["hold"] is not None and self._thorough:
@@ -110,10 +111,13 @@ class People:
 
     # -- how they say it -----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, item: Item) -> None:
-        """One item: perhaps twice, or at once with somebody who says the opposite."""
+    async def _answer(self, item: Item, revision: int) -> None:
+        """One item: perhaps twice, or at once with somebody who says the opposite. Who has a call run again says what they have seen: else
+        it might run again for an attempt that they have not looked at."""
         drawn = self._chance.random()
-        if isinstance(item, VerdictIn) and drawn < 0.2:
+        if _reruns(item):
+            await self.send(Input(**_lists([item]), expected_revision=revision))
+        elif isinstance(item, VerdictIn) and drawn < 0.2:
             other = VerdictIn(approval_id=item.approval_id, approved=not item.approved)
             await asyncio.gather(self.send(_input(item)), self.send(_input(other)))
         elif isinstance(item, VerdictIn) and drawn < 0.4:
@@ -131,7 +135,8 @@ class People:
             return False
         for item, _ in given.items:
             self._note(item)
-        self._sent.append(given)
+        if given.items:
+            self._sent.append(given)
         try:
             delivered = await self._caller.ask_again(lambda service: service.deliveries.deliver(LOCAL, self._caller.run_id, given))
         except Refused as refused:
@@ -191,6 +196,10 @@ class People:
         if len(given.items) == 1 and (key := _key(given.items[0][0])) is not None:
             said = _said(given.items[0][0])
             self.world.watch.inputs.refused(rows, key, said, refused.code, f"{self._caller.run_id}: {refused.code}")
+
+
+def _reruns(item: Item) -> bool:
+    return isinstance(item, SettlementIn) and item.decision == "retry"
 
 
 def _input(item: Item) -> Input:

@@ -16,7 +16,7 @@ import pytest
 from tests.simulation.scenario import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("RUNWARD_SIMULATION_SEEDS", "2000"))
+SEEDS = int(os.environ.get("RUNWARD_SIMULATION_SEEDS", "3000"))
 FIRST = int(os.environ.get("RUNWARD_SIMULATION_FIRST", "0"))
 CHUNK = max(1, SEEDS // 16)
 
