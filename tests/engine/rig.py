@@ -20,10 +20,11 @@ from runward.core.messages import Message, TextPart
 from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
 from runward.engine.clock import SystemChance
-from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.commands import NewRun, RunCreated
 from runward.engine.deliveries import Delivered, Input
 from runward.engine.letters import VerdictIn
 from runward.engine.queries import shown
+from runward.engine.repeats import Repeatable
 from runward.engine.sealing import Seal
 from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings

@@ -13,9 +13,10 @@ from runward.core.errors import Conflict, Invalid, NotFound, NotPermitted, Runwa
 from runward.core.kernel.actor import FORMAT, Scope, Status
 from runward.core.messages import Message, TextPart
 from runward.engine.callers import LOCAL, Caller, Permission
-from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.commands import NewRun, RunCreated
 from runward.engine.deliveries import Input
 from runward.engine.pages import HORIZON_MS
+from runward.engine.repeats import Repeatable
 from runward.ports.reads import ActorQuery, Order
 from tests.engine.rig import DONE, SETTINGS, Rig, agent
 

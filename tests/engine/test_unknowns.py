@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from runward import Agent, CannotTell, DidNotHappen, Happened, ToolContext, Unkn
 from runward.core.errors import Conflict, Invalid
 from runward.core.kernel.actor import Status
 from runward.engine.letters import SettlementIn
+from runward.engine.repeats import Repeatable
 from tests.engine.rig import DONE, Rig, agent, calls
 
 Answers = list[Any]
@@ -238,3 +240,24 @@ async def test_R10_after_the_end_a_settlement_changes_records_and_nothing_else()
         assert json.loads(rig.rows(uid).receipts["1.1"].detail)["reconciled"]["decision"] == "result"
         last = rig.frames(uid)[-1]
         assert last["type"] == "data-agent" and last["data"]["final"] is True and len(till.keys) == 1
+
+
+async def test_R42_a_retry_that_was_sent_again_never_counts_for_a_later_attempt() -> None:
+    """The answer to it was lost, and its attempt became unknown again meanwhile: the effect is not repeated once more."""
+    till = Till(unknown=2)
+    key = Repeatable(key="k-1", fingerprint="a")
+    async with Rig(till.agent()) as rig:
+        uid = await rig.run()
+        answers = []
+        for _ in range(3):
+            answers.append((await rig.deliver(uid, reconcile=[settle("retry")], repeatable=key)).items[0]["result"])
+            await rig.over(uid)
+        assert answers == ["accepted", "duplicate", "duplicate"] and len(till.keys) == 2
+        with pytest.raises(Invalid) as refused:
+            await rig.deliver(uid, reconcile=[settle("error")], repeatable=replace(key, fingerprint="b"))
+        assert refused.value.code == "idempotency_key_reused"
+        with pytest.raises(Conflict) as late:
+            await rig.deliver(uid, reconcile=[settle("retry", attempt=1)])
+        assert (late.value.code, len(till.keys)) == ("not_pending", 2)
+        await rig.deliver(uid, reconcile=[settle("retry", attempt=2)])
+        assert (await rig.over(uid)).status is Status.COMPLETED and len(till.keys) == 3

@@ -12,8 +12,9 @@ from runward.core.errors import Conflict, NotFound, Unavailable
 from runward.core.messages import Message, TextPart
 from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL
-from runward.engine.commands import NewRun, Repeatable
+from runward.engine.commands import NewRun
 from runward.engine.queries import RunView
+from runward.engine.repeats import Repeatable
 from runward.engine.service import Service
 from runward.engine.tail import RunGone
 from tests.simulation.agents import AGENT, VERSIONS

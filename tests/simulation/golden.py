@@ -12,10 +12,10 @@ from runward.core.errors import Conflict, NotFound
 from runward.core.ids import canonical_json
 from runward.core.kernel.mail import Letter, MailKind
 from runward.engine.callers import LOCAL
-from runward.engine.commands import Repeatable
 from runward.engine.deliveries import Input
 from runward.engine.letters import AnswerIn, ResultIn, SettlementIn, VerdictIn
 from runward.engine.queries import RunView
+from runward.engine.repeats import Repeatable
 from tests.simulation.agents import VERSIONS, bindings
 from tests.simulation.callers import Caller, asked_for
 from tests.simulation.database import OF_RUNS, Fate, Kind

@@ -43,18 +43,11 @@ from runward.engine.catalog import Catalog, Listed
 from runward.engine.contexts import brought_text
 from runward.engine.encoding import message_row, stored_frame
 from runward.engine.found import run_of
+from runward.engine.repeats import Repeatable
 from runward.engine.sealing import Seal
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
 from runward.ports.store import Append
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeatable:
-    """What makes a repeated request the same request (R42): the caller's key and the digest of the canonical body as it was sent."""
-
-    key: str
-    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

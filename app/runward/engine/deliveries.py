@@ -34,6 +34,7 @@ from runward.engine.letters import (
     recorded_view,
     same,
 )
+from runward.engine.repeats import Repeatable
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
 from runward.ports.store import Append
@@ -44,7 +45,8 @@ MOST_TRIES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What one request brings. `expected_revision`: refuse it unless the run is at exactly this revision."""
+    """What one request brings. `expected_revision`: refuse it unless the run is at exactly this revision. `repeatable` makes it the same
+    request when it is sent again: what it brought is not taken a second time, whatever has become of it since (R42)."""
 
     approvals: Sequence[VerdictIn] = ()
     tool_results: Sequence[ResultIn] = ()
@@ -53,11 +55,18 @@ class Input:
     retry_failed: bool = False
     release_hold: bool = False
     expected_revision: int | None = None
+    repeatable: Repeatable | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether it brings nothing."""
         return not (self.items or self.retry_failed or self.release_hold)
+
+    @property
+    def duplicates(self) -> list[dict[str, str]]:
+        """What is answered to all of it when it came before."""
+        orders = [{"input": name, "result": "duplicate"} for name in ("retry_failed", "release_hold") if getattr(self, name)]
+        return [*({**id_of(item), "result": "duplicate"} for item, _ in self.items), *orders]
 
     @property
     def items(self) -> list[tuple[Item, str]]:
@@ -133,6 +142,8 @@ class Deliveries:
 
     async def _tried(self, caller: Caller, row: Envelope, given: Input) -> Delivered | None:
         """One try. None: something else was faster, look again."""
+        if given.repeatable is not None and given.repeatable.came_in(await self._services.reads.mail(row.uid, after=0, limit=None)):
+            return Delivered(row=row, items=given.duplicates)
         post = await self._post(caller, row, given)
         if post.problems:
             raise _refusal(post.problems)
@@ -142,7 +153,7 @@ class Deliveries:
             return Delivered(row=row, items=post.items)
         append = Append(
             uid=row.uid,
-            letters=post.letters,
+            letters=post.letters if given.repeatable is None else [_marked(letter, given.repeatable) for letter in post.letters],
             reopens=post.retries,
             care=post.after_end,
             may_be_ended=post.after_end,
@@ -233,6 +244,10 @@ class Deliveries:
                 if stored is not None:
                     schemas[verdict.approval_id] = approval_data(stored.data).get("arguments_schema")
         return schemas
+
+
+def _marked(letter: Letter, repeatable: Repeatable) -> Letter:
+    return replace(letter, principal=repeatable.marked(letter.principal or "{}"))
 
 
 def approval_data(text: str) -> Mapping[str, Any]:

@@ -49,11 +49,13 @@ class AnswerIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlementIn:
-    """How an unknown effect is to be settled. `output` goes with a result, and may go with an error."""
+    """How an unknown effect is to be settled. `output` goes with a result, and may go with an error. `attempt`: refuse it unless this very
+    attempt of the call is unknown, so that a decision never counts for a later one."""
 
     tool_call_id: str
     decision: Literal["retry", "result", "error"]
     output: Any = None
+    attempt: int | None = None
     note: str | None = None
     evidence: Mapping[str, Any] | None = None
 
@@ -175,7 +177,10 @@ class Addressing:
             return Addressed(item=item, pointer=pointer, letter=letter, problem=self._not_pending(pointer))
         letter = self._letter(MailKind.RECONCILE, key_of(effect), {**data, "attempt": effect.attempt})
         problem = None
-        if item.decision == "retry" and (effect.told or self._run.status.ended):
+        if item.attempt not in (None, effect.attempt):
+            detail = f"Attempt {effect.attempt} of this call is unknown now, not attempt {item.attempt}: look at it again, then decide."
+            problem = Problem(pointer=pointer + "/attempt", code="not_pending", detail=detail)
+        elif item.decision == "retry" and (effect.told or self._run.status.ended):
             detail = "This call was answered already: the model was told that nobody knows. Settle it with `result` or `error`."
             problem = Problem(pointer=pointer + "/decision", code="not_pending", detail=detail)
         elif effect.wants_evidence and not item.evidence:

@@ -19,6 +19,7 @@ from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
 from runward.engine.found import readable, run_of, state_of
 from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
+from runward.engine.repeats import sender_shown
 from runward.engine.services import Services
 from runward.engine.tail import RunGone, Subscription, Tails
 from runward.engine.timing import finished_within
@@ -176,7 +177,7 @@ def mail_shown(mail: Mail) -> dict[str, Any]:
         "seq": mail.seq,
         "kind": mail.kind.value,
         "data": json.loads(mail.data),
-        "principal": None if mail.principal is None else json.loads(mail.principal),
+        "principal": sender_shown(mail.principal),
         "received_at": rfc3339(mail.received_at),
         "state": state,
         "applied_revision": mail.applied_revision,

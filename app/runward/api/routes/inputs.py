@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query as FromQuery
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from runward.api import cursors
 from runward.api.asking import Asked, answer
-from runward.api.headers import idempotency_key
+from runward.api.repeating import repeatable
 from runward.api.routing import Answer, Endpoint, Route
 from runward.api.schemas.answers import MailPage, Taken
 from runward.api.schemas.inputs import (
@@ -86,9 +87,7 @@ def verdict_of(item: Verdict, approval_id: str) -> VerdictIn:
 
 
 async def _deliver(asked: Asked, run_id: str, given: Input) -> Response:
-    # What was sent is recognised by what it closes, so a repetition is one with the key and without it (R19a, R42).
-    idempotency_key(asked.headers.getlist("idempotency-key"))
-    delivered = await asked.door.deliveries.deliver(asked.caller, run_id, given)
+    delivered = await asked.door.deliveries.deliver(asked.caller, run_id, replace(given, repeatable=repeatable(asked)))
     run = await asked.door.queries.current(delivered.row)
     return answer({"run": run.shown, "items": delivered.items}, 202)
 
@@ -111,6 +110,7 @@ def _settlements(items: Sequence[SettlementItem]) -> list[SettlementIn]:
             tool_call_id=item.tool_call_id,
             decision=item.decision,
             output=item.output,
+            attempt=item.attempt,
             note=item.note,
             evidence=None if item.evidence is None else item.evidence.model_dump(exclude_unset=True),
         )

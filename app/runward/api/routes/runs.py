@@ -13,7 +13,8 @@ from runward.agents.rules import Policy
 from runward.api.asking import Asked, answer
 from runward.api.filters import filtered
 from runward.api.following import RunFollower
-from runward.api.headers import idempotency_key, preferred_wait, wants_stream
+from runward.api.headers import preferred_wait, wants_stream
+from runward.api.repeating import repeatable
 from runward.api.routing import Answer, Route
 from runward.api.schemas.messages import messages_of
 from runward.api.schemas.requests import CancelRun, CreateRun, ListRuns, ReadRun
@@ -21,9 +22,8 @@ from runward.api.schemas.values import RunId
 from runward.api.schemas.views import Cancelled, Run, RunPage
 from runward.api.sse import EventStream
 from runward.api.waiting import waited
-from runward.core.ids import canonical_json, digest
 from runward.core.runs.limits import TighterLimits
-from runward.engine.commands import NewRun, Repeatable, RunCreated
+from runward.engine.commands import NewRun, RunCreated
 from runward.engine.queries import RunView, is_over, shown
 from runward.ports.reads import Order
 
@@ -39,7 +39,7 @@ async def create_run(asked: Asked, body: CreateRun) -> Response:
     """
     wait = preferred_wait(asked.headers.getlist("prefer"))
     streamed = wants_stream(asked.headers.getlist("accept"))
-    created = await asked.door.commands.create_run(asked.caller, _new_run(body), _repeatable(asked))
+    created = await asked.door.commands.create_run(asked.caller, _new_run(body), repeatable(asked))
     run = shown(created.row)
     headers = {"Location": run.shown["links"]["self"], **({"Idempotent-Replayed": "true"} if created.replayed else {})}
     if streamed:
@@ -70,7 +70,7 @@ async def read_run(asked: Asked, run_id: RunId, query: Annotated[ReadRun, FromQu
 
 async def cancel_run(asked: Asked, run_id: RunId, body: Annotated[CancelRun | None, Body()] = None) -> Response:
     """Ends a run as `stopped`, `cancelled`. What was accepted will happen, through any crash; asking again changes nothing."""
-    idempotency_key(asked.headers.getlist("idempotency-key"))  # a run is cancelled once, with a key and without it
+    repeatable(asked)  # a run is cancelled once, with a key and without it: only the form of the key counts
     wait = preferred_wait(asked.headers.getlist("prefer"))
     cancelled = await asked.door.commands.cancel_run(asked.caller, run_id, None if body is None else body.reason)
     run, headers = shown(cancelled.row), {}
@@ -106,11 +106,6 @@ def _new_run(body: CreateRun) -> NewRun:
         start_at=body.start_at,
         metadata=body.metadata,
     )
-
-
-def _repeatable(asked: Asked) -> Repeatable | None:
-    key = idempotency_key(asked.headers.getlist("idempotency-key"))
-    return None if key is None else Repeatable(key=key, fingerprint=digest(canonical_json(asked.sent)))
 
 
 def _streamed(asked: Asked, created: RunCreated, headers: dict[str, str]) -> Response:

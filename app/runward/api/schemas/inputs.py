@@ -78,6 +78,7 @@ class SettlementItem(Body):
     tool_call_id: ItemId
     decision: Literal["retry", "result", "error"]
     output: Any = Field(default=None, description="The result that was found; of an error, what the model is to read.")
+    attempt: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Refuse it unless this attempt of the call is unknown.")
     note: Reason | None = None
     evidence: EvidenceIn | None = None
 
