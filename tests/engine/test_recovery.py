@@ -205,6 +205,26 @@ async def test_R40_a_suspect_that_gets_on_makes_room_for_the_next() -> None:
         trap.open.set()
 
 
+async def test_R40_suspects_that_end_follow_each_other_at_once() -> None:
+    """Not one a poll: many orphans that died twice would wait for minutes."""
+    trap = Trap()
+    async with Rig(trap.agent) as rig:
+        uids = [await rig.begin() for _ in range(6)]
+        trap.rig = rig
+        await rig.until(lambda: len(trap.began) == 6)
+        await rig.first.die()
+        second = await rig.start()
+        await rig.until(lambda: len(trap.began) == 12)
+        await second.die()
+        await rig.pass_seconds(3 * TTL + 10)  # every one of them is due
+        trap.shut = False
+        begun = rig.clock.monotonic()
+        await rig.start(settings=replace(SETTINGS, poll=60.0, poll_with_bus=60.0))
+        for uid in uids:
+            await rig.until(lambda uid=uid: rig.row(uid).status is Status.COMPLETED)  # type: ignore[misc]
+        assert rig.clock.monotonic() - begun < 5
+
+
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [

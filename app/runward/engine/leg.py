@@ -43,6 +43,8 @@ from runward.engine.services import Services
 from runward.engine.timing import Timer
 from runward.ports.store import Head
 
+SUSPECT_RECOVERIES = 2
+"""From the second recovery on a run is a suspect: one at a time per worker (R40)."""
 GATHER_SECONDS = 0.002
 """Calls that end within so long of each other share a commit."""
 SCREEN_SECONDS = 0.005
@@ -128,6 +130,11 @@ class Leg:
     def recoveries(self) -> int:
         """How often the run was recovered since it last got on."""
         return self._recoveries
+
+    @property
+    def was_suspect(self) -> bool:
+        """Whether the run had been recovered twice or more when this leg took it."""
+        return self._row.recoveries >= SUSPECT_RECOVERIES
 
     @property
     def status(self) -> Status:

@@ -14,7 +14,7 @@ from runward.engine.alarms import Alarms
 from runward.engine.deployment import Deployed
 from runward.engine.heartbeat import Heartbeat, HeartbeatThread
 from runward.engine.hold import Hold, LeaseLost
-from runward.engine.leg import Leg
+from runward.engine.leg import SUSPECT_RECOVERIES, Leg
 from runward.engine.performer import Performer
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.tail import Tails
@@ -24,8 +24,6 @@ from runward.ports.directory import WorkerRow
 from runward.ports.store import ClaimRequest, Renewal
 
 TICK_SECONDS = 1.0
-SUSPECT_RECOVERIES = 2
-"""From the second recovery on a run is a suspect: one at a time per worker (R40)."""
 LAST_SECONDS = 2.0
 """How long after the drain's grace a leg may take to give its run back."""
 
@@ -245,7 +243,7 @@ class Worker:
             self._abandon(leg)
             self._services.telemetry.problem("leg_failed", error, uid=leg.uid)
         finally:
-            more_may_wait = self.free == 0 or leg.recoveries >= SUSPECT_RECOVERIES or leg.uid in self._abandoned
+            more_may_wait = self.free == 0 or leg.was_suspect or leg.uid in self._abandoned
             del self._tasks[leg]
             if self._legs.get(leg.uid) is leg:
                 del self._legs[leg.uid]
