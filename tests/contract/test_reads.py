@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from runward.core.kernel.actor import Scope
 from runward.core.kernel.frames import StoredFrame
+from runward.ports.reads import PAGE_BYTES, is_whole
 from tests.contract.backends import Backend
 from tests.contract.builders import changes, created, frames, message, receipt, running, stored, uid_of, written
 
@@ -124,3 +126,26 @@ async def test_receipts_are_read_in_the_models_order(backend: Backend) -> None:
     assert await read(step=1, after=(1, 2), limit=2) == ["1.9", "1.10"]
     assert await read(step=3) == []
     assert list(await backend.reads.receipts(uid_of(9))) == []
+
+
+async def test_R44_a_page_of_frames_is_bounded_by_its_bytes(backend: Backend) -> None:
+    """Whoever reads slowly holds one page: it may not be as large as two hundred frames can be, nor because they deflate well."""
+    for number, text in ((1, random_text(100_000)), (2, "a" * 100_000)):
+        uid = await created(backend.store, number, public_id=f"run-{number}", frames=frames(1, 10, text))
+        seen: list[int] = []
+        while True:
+            page = await backend.reads.frames(uid, after=len(seen), limit=200)
+            seen += [frame.seq for frame in page]
+            assert sum(len(frame.data) for frame in page[:-1]) < PAGE_BYTES
+            if is_whole(page, 200):
+                break
+            assert 0 < len(page) <= 3
+        assert seen == [*range(1, 11)]
+    huge = await created(backend.store, 3, public_id="huge", frames=frames(1, 2, "a" * 2_000_000))
+    (first,) = await backend.reads.frames(huge, after=0, limit=200)
+    assert first.seq == 1 and len(first.data) > PAGE_BYTES
+
+
+def random_text(length: int) -> str:
+    """A text that does not deflate."""
+    return "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=length))

@@ -14,6 +14,7 @@ from types import TracebackType
 from runward.core.kernel.frames import StoredFrame
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
+from runward.ports.reads import is_whole
 
 RING_FRAMES = 1_000
 RING_BYTES = 1_048_576
@@ -193,7 +194,7 @@ class Tails:
         """Makes sure that the tail knows where its run stands. The page behind a cursor says it, where that is the last one."""
         if tail.last is None and after is not None:
             page = await self.page(tail.uid, after)
-            if 0 < len(page) < PAGE and tail.last is None:
+            if page and is_whole(page, PAGE) and tail.last is None:
                 tail.last = after
                 tail.feed(page)
         if tail.last is None:
@@ -237,7 +238,7 @@ class Tails:
                     await self.catch_up(tail)
                 page = await self.page(tail.uid, tail.last or 0)
                 tail.feed(page)
-                if len(page) < PAGE and not tail.read_again:
+                if is_whole(page, PAGE) and not tail.read_again:
                     return
         except RunGone:
             tail.gone = True

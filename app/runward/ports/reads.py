@@ -103,6 +103,15 @@ class ApprovalQuery:
     limit: int = 100
 
 
+PAGE_BYTES = 262_144
+"""How many bytes of frames one read gives, and at least one frame: whoever reads slowly holds no more than that."""
+
+
+def is_whole(page: Sequence[StoredFrame], limit: int) -> bool:
+    """Whether a page of frames was the last one when it was read."""
+    return len(page) < limit and sum(len(frame.data) for frame in page) < PAGE_BYTES
+
+
 class Reads(Protocol):
     """The reads. See the module."""
 
@@ -119,7 +128,8 @@ class Reads(Protocol):
         ...
 
     async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
-        """At most `limit` frames with a seq above `after`, ascending, the very bytes that were written."""
+        """The frames with a seq above `after`, ascending, the very bytes that were written: at most `limit`, and none more once they are
+        `PAGE_BYTES` together. `is_whole` says whether there may be more behind them."""
         ...
 
     async def messages(self, uid: str, *, after: int, limit: int | None) -> Sequence[MessageRow]:

@@ -155,8 +155,10 @@ class TestService:
     async def frames(self, run: TestRun | str) -> list[dict[str, Any]]:
         """Everything the run has said so far, as its stream shows it."""
         seen = await self.service.queries.run(self._caller, _id(run))
-        stored = await self.service.services.reads.frames(seen.uid, after=0, limit=1_000_000)
-        return [json.loads(frame.data) for frame in stored]
+        said: list[dict[str, Any]] = []
+        while page := await self.service.services.reads.frames(seen.uid, after=len(said), limit=1_000):
+            said += [json.loads(frame.data) for frame in page]
+        return said
 
     async def messages(self, run: TestRun | str) -> list[dict[str, Any]]:
         """The transcript as `/messages` shows it."""

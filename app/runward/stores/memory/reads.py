@@ -11,7 +11,7 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery, ApprovalQuery, Order, Place, StoredApproval
+from runward.ports.reads import PAGE_BYTES, ActorQuery, ApprovalQuery, Order, Place, StoredApproval
 from runward.stores.memory.database import Faults, MemoryDatabase, Rows
 
 T = TypeVar("T")
@@ -34,7 +34,17 @@ class MemoryReads:
         return await self._database.turn(self._faults, "list", lambda: _list(self._database, query))
 
     async def frames(self, uid: str, *, after: int, limit: int) -> Sequence[StoredFrame]:
-        return await self._of(uid, "frames", [], lambda rows: rows.frames[after : after + limit])
+        def work(rows: Rows) -> list[StoredFrame]:
+            page: list[StoredFrame] = []
+            size = 0
+            for frame in rows.frames[after : after + limit]:
+                page.append(frame)
+                size += len(frame.data)
+                if size >= PAGE_BYTES:
+                    break
+            return page
+
+        return await self._of(uid, "frames", [], work)
 
     async def messages(self, uid: str, *, after: int, limit: int | None) -> Sequence[MessageRow]:
         def work(rows: Rows) -> list[MessageRow]:

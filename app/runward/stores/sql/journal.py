@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from runward.core.errors import InvariantViolated, SchemaMismatch
 from runward.core.kernel.frames import StoredFrame
+from runward.ports.reads import PAGE_BYTES
 
 LINES: Final = 1
 """Format: the frames' lines, joined by line feeds."""
@@ -58,14 +59,18 @@ def pack(frames: Sequence[StoredFrame]) -> list[Bundle]:
 
 
 def unpack(rows: Iterable[Sequence[Any]], *, after: int, limit: int | None = None) -> list[StoredFrame]:
-    """The frames of rows `(seq, format, data)` in order, from behind `after` on, at most `limit`."""
+    """The frames of rows `(seq, format, data)` in order, from behind `after` on, at most `limit`, and none more behind `PAGE_BYTES`."""
     frames: list[StoredFrame] = []
+    size = 0
     for last, format, data in rows:
         lines = _inflated(format, data).split(b"\n")
         first = last - len(lines) + 1
-        frames.extend(StoredFrame(seq=seq, data=line) for seq, line in enumerate(lines, first) if seq > after)
-        if limit is not None and len(frames) >= limit:
-            return frames[:limit]
+        for seq, line in enumerate(lines, first):
+            if seq > after:
+                frames.append(StoredFrame(seq=seq, data=line))
+                size += len(line)
+                if len(frames) == limit or size >= PAGE_BYTES:
+                    return frames
     return frames
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Table, literal_column, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Integer, Table, func, literal_column, select, tuple_
 from sqlalchemy.engine.interfaces import Dialect
 
+from runward.ports.reads import PAGE_BYTES
 from runward.stores.sql.rows import APPROVAL, ENVELOPE, HEAD, MAIL, MESSAGE, RECEIPT
 from runward.stores.sql.statements import Statement, among, clock_expression, given
 from runward.stores.sql.tables import ID, LEASED, actors, approvals, frames, idempotency_keys, mail, messages, receipts, service
@@ -65,7 +66,14 @@ def owned(dialect: Dialect) -> Statement:
 @cache
 def frames_after(dialect: Dialect) -> Statement:
     """At most `limit` rows: each holds at least one frame."""
-    return _after(dialect, frames, (frames.c.seq, frames.c.format, frames.c.data))
+    size = func.length(frames.c.data)
+    before = (func.sum(size).over(order_by=frames.c.seq, rows=(None, 0)) - size).label("before")
+    behind = select(frames.c.seq, frames.c.format, frames.c.data, before).where(
+        frames.c.uid == given("uid", ID), frames.c.seq > given("after", BigInteger())
+    )
+    page = behind.order_by(frames.c.seq).limit(given("limit", Integer())).subquery()
+    found = select(page.c.seq, page.c.format, page.c.data).where(page.c.before < literal_column(str(PAGE_BYTES)))
+    return Statement(found.order_by(page.c.seq), dialect)
 
 
 @cache
