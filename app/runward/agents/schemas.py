@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from runward.agents.costs import BUDGET, cost_of, size_of
 from runward.core.errors import DefinitionError
 from runward.core.text import shorten
 
@@ -42,10 +43,11 @@ class Schema:
     """A JSON Schema (draft 2020-12 unless its `$schema` says otherwise). `document` is a copy of its own.
 
     References into the network or the file system are refused, and so are patterns with look-around or back-references, which could
-    take forever. `format` is not asserted. Raises DefinitionError, beginning with `of`, for what is no schema.
+    take forever. A value that is too large to be checked against it does not fit (`agents.costs`). `format` is not asserted. Raises
+    DefinitionError, beginning with `of`, for what is no schema.
     """
 
-    __slots__ = ("_validator", "document")
+    __slots__ = ("_cost", "_validator", "document")
 
     def __init__(self, document: Mapping[str, Any], *, of: str) -> None:
         try:
@@ -60,9 +62,11 @@ class Schema:
             place = _path(error.instance_path)
             raise DefinitionError(f"{of} is not a JSON Schema{f' (at {place})' if place else ''}: {shorten(error.message, 300)}") from error
 
+        self._cost = cost_of(self.document)
+
     def fits(self, value: Any) -> bool:
         """Whether a JSON value fits."""
-        return self._validator.is_valid(value)
+        return self._can_check(value) and self._validator.is_valid(value)
 
     def mismatches(self, value: Any) -> tuple[Mismatch, ...]:
         """Where a JSON value does not fit; at most `MAX_MISMATCHES`, none when it does."""
@@ -76,7 +80,13 @@ class Schema:
         told = [f"{_quoted(each.pointer)} {each.message}" for each in found[:MAX_MISMATCHES]]
         return "; ".join(told) + ("; and more" if len(found) > MAX_MISMATCHES else "")
 
+    def _can_check(self, value: Any) -> bool:
+        return self._cost * size_of(value) <= BUDGET
+
     def _found(self, value: Any) -> Iterator[Mismatch]:
+        if not self._can_check(value):
+            yield Mismatch(pointer="", message="is too large to be checked against its schema")
+            return
         for error in self._validator.iter_errors(value):
             for path, message in _explain(error, value):
                 yield Mismatch(pointer=_pointer(path), message=shorten(message, _MESSAGE_LENGTH))

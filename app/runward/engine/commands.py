@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runward.agents.costs import foreign_complaint
 from runward.agents.elsewhere import ClientTool
 from runward.agents.output import Output
 from runward.agents.rules import Policy
@@ -243,11 +244,14 @@ def _check_output(output: Mapping[str, Any] | None) -> None:
     """What is wrong with a schema is not told: it would echo what was sent (R46)."""
     if output is None:
         return
-    try:
-        Output(**output)
-    except DefinitionError:
-        detail = "`schema` has to be a JSON Schema, and `name` a tool's name."
-        raise Invalid(f"/output: {detail}", problems=[Problem(pointer="/output", code="invalid_value", detail=detail)]) from None
+    detail = foreign_complaint(output["schema"])
+    if detail is None:
+        try:
+            Output(**output)
+        except DefinitionError:
+            detail = "`schema` has to be a JSON Schema, and `name` a tool's name."
+    if detail is not None:
+        raise Invalid(f"/output: {detail}", problems=[Problem(pointer="/output", code="invalid_value", detail=detail)])
 
 
 def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:
@@ -264,6 +268,10 @@ def _client_tools(listed: Listed, brought: Sequence[Mapping[str, Any]]) -> list[
             detail = "There is a tool of this name already: the agent's, or one before it."
             problems.append(Problem(pointer=f"/client_tools/{index}/name", code="invalid_value", detail=detail))
         names.add(fields["name"])
+        costly = next(filter(None, (foreign_complaint(fields.get(name)) for name in ("parameters", "output_schema"))), None)
+        if costly is not None:
+            problems.append(Problem(pointer=f"/client_tools/{index}", code="invalid_value", detail=costly))
+            continue
         try:
             tools.append(ClientTool(**fields))
         except DefinitionError:
