@@ -168,9 +168,7 @@ async def house(
     app = create_app(made)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     try:
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://runward.test", event_hooks={"response": [described.check]}
-        ) as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks={"response": [described.check]}) as http:
             yield House(service=service, app=app, door=made, http=http, heard=heard, faults=faults, database=database)
     finally:
         await service.stop()

@@ -265,7 +265,7 @@ async def test_the_store_is_not_asked_for_what_cannot_be_an_id() -> None:
     async with house(worker=False, faults=faults) as made:
         for id in ("x" * 129, "-run", "'or'1'='1", "%00", "a%20b", "(run)"):
             for path in ("", "/events", "/messages", "/receipts"):
-                address = httpx.URL("http://runward.test").copy_with(raw_path=f"/runs/{id}{path}".encode())
+                address = httpx.URL("http://localhost").copy_with(raw_path=f"/runs/{id}{path}".encode())
                 assert (await made.http.get(address)).status_code == 404
         assert "find" not in faults.asked
 
@@ -305,3 +305,43 @@ async def test_raw_results_are_for_ops(open_house: House) -> None:
     (seen,), (whole,) = [(await open_house.http.get(address, headers=headers)).json()["data"] for headers in (reader, ops)]
     assert "raw" not in seen
     assert whole == {**seen, "raw": {"order_id": 7, "status": "shipped"}}
+
+
+async def test_R43_an_operator_has_to_say_whose_run_is_meant_where_several_tenants_have_one(quiet_house: House) -> None:
+    """What is deleted or cancelled is never another tenant's that happens to be newer."""
+    operator = await key(quiet_house, "ops", (Permission.RUNS_READ, Permission.RUNS_WRITE, Permission.OPS), operator=True)
+    for tenant in ("acme", "globex"):
+        body = {"agent": "support", "input": "hi", "run_id": "order-7"}
+        assert (await quiet_house.http.post(f"/runs?tenant={tenant}", json=body, headers=operator)).status_code == 202
+    for method, path in (("GET", ""), ("POST", "/cancel"), ("DELETE", ""), ("GET", "/why"), ("POST", "/drain")):
+        answer = await quiet_house.http.request(method, f"/runs/order-7{path}", headers=operator)
+        assert (answer.status_code, answer.json()["code"]) == (409, "ambiguous_run"), (method, path)
+    assert (await quiet_house.http.post("/runs/order-7/cancel?tenant=acme", headers=operator)).status_code == 202
+    shown = await quiet_house.http.get("/runs/order-7?tenant=globex", headers=operator)
+    assert (shown.status_code, shown.json()["cancel_requested_at"]) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {"host": "localhost:8000"}, 200),
+        ("GET", {"host": "127.0.0.1"}, 200),
+        ("GET", {"host": "[::1]:8000"}, 200),
+        ("GET", {"host": "evil.example"}, 403),
+        ("GET", {"host": "localhost.evil.example"}, 403),
+        ("GET", {"host": "127.0.0.1.evil.example:8000"}, 403),
+        ("GET", {"host": "localhost:8000", "origin": "http://evil.example"}, 200),
+        ("POST", {"host": "localhost:8000"}, 202),
+        ("POST", {"host": "localhost:8000", "origin": "http://localhost:8000"}, 202),
+        ("POST", {"host": "localhost:8000", "origin": "http://evil.example"}, 403),
+        ("POST", {"host": "localhost:8000", "origin": "null"}, 403),
+        ("POST", {"host": "evil.example", "origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_without_a_key_no_web_page_reaches_the_service_through_a_browser(
+    quiet_house: House, method: str, headers: dict[str, str], status: int
+) -> None:
+    """Neither under a name of its own for a loopback address, nor with a request that needs no body."""
+    run = (await quiet_house.http.post("/runs", json={"agent": "support", "input": "hi"})).json()["run_id"]
+    path = f"/runs/{run}" if method == "GET" else f"/runs/{run}/cancel"
+    assert (await quiet_house.http.request(method, path, headers=headers)).status_code == status

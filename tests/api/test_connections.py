@@ -13,7 +13,7 @@ from tests.api.events import followed
 from tests.api.house import House, served
 from tests.api.puppet import Puppet, delta
 
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def test_a_stream_outlives_the_time_that_a_head_has(quiet_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ async def test_large_bodies_arrive_whole_and_refused_ones_leave_the_connection_u
 
 async def test_requests_may_come_close_behind_each_other(quiet_house: House) -> None:
     body = json.dumps({"agent": "support", "input": "x" * 100_000}).encode()
-    post = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    post = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     async with served(quiet_house) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET + post + GET + post + GET[:20])
@@ -69,7 +69,7 @@ async def test_a_request_may_come_byte_by_byte(quiet_house: House) -> None:
 
 
 async def test_every_head_of_a_connection_is_bounded_and_each_for_itself(quiet_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 20_000
+    long = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 20_000
     async with served(quiet_house) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(5):

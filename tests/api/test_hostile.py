@@ -163,7 +163,7 @@ async def test_R48_the_cap_of_a_body_is_in_bytes(characters: str) -> None:
 
 async def test_R48_a_body_that_is_too_large_is_refused_before_it_has_come(quiet_house: House) -> None:
     async with served(quiet_house) as port:
-        said = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        said = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         by_length = await spoken(port, said + b"Content-Length: 10000000\r\n\r\n{")
         chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
         by_counting = await spoken(port, said + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 20)
@@ -189,7 +189,7 @@ async def test_R48_a_chunked_body_is_counted_and_never_gathered(quiet_house: Hou
 async def test_a_body_that_dawdles_is_given_up(quiet_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
     async with served(quiet_house) as port:
-        head = b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         answer = await spoken(port, head)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"code":"request_timeout"' in answer
@@ -205,7 +205,7 @@ IDS = [
 async def test_an_id_has_one_spelling(quiet_house: House, id: str) -> None:
     await quiet_house.created(run_id="run-1")
     for path in (f"/runs/{id}", f"/runs/{id}/events", f"/runs/{id}/messages", f"/agents/{id}", "/runs/run-1/", "//runs/run-1"):
-        answer = await quiet_house.http.get(httpx.URL("http://runward.test").copy_with(raw_path=path.encode()))
+        answer = await quiet_house.http.get(httpx.URL("http://localhost").copy_with(raw_path=path.encode()))
         assert answer.status_code == 404, path
         check_problem(answer)
     assert (await quiet_house.http.get("/runs/run-1")).status_code == 200
@@ -223,7 +223,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 async def test_a_query_is_read_as_strictly_as_a_body(quiet_house: House, query: str) -> None:
-    answer = await quiet_house.http.get(httpx.URL("http://runward.test").copy_with(raw_path=f"/runs?{query}".encode()))
+    answer = await quiet_house.http.get(httpx.URL("http://localhost").copy_with(raw_path=f"/runs?{query}".encode()))
     assert answer.status_code == 422, answer.text
     check_problem(answer)
 
@@ -255,25 +255,25 @@ async def test_a_cursor_that_was_tampered_with_is_refused(open_house: House) -> 
 
 
 REQUESTS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
-    "F-14 2 MB of one header": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 2_000_000 + b"\r\n\r\n", (b"431", b"400")),
+    "F-14 2 MB of one header": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 2_000_000 + b"\r\n\r\n", (b"431", b"400")),
     "F-14 2 MB of headers": (b"GET /healthz HTTP/1.1\r\n" + b"X-A: b\r\n" * 250_000 + b"\r\n", (b"431", b"400")),
-    "F-14 40 KB of headers": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 40_000 + b"\r\n\r\n", (b"431",)),
-    "F-14 a head that never ends": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000, (b"431",)),
+    "F-14 40 KB of headers": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 40_000 + b"\r\n\r\n", (b"431",)),
+    "F-14 a head that never ends": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 200_000, (b"431",)),
     "F-14 blank lines for ever": (b"\r\n" * 100_000, (b"431", b"400")),
-    "F-14 a long address": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", (b"431", b"400")),
-    "F-14 a line feed in a request id": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\n b\r\n\r\n", (b"400", b"200")),
-    "F-15 two lengths": (b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", (b"400",)),
+    "F-14 a long address": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", (b"431", b"400")),
+    "F-14 a line feed in a request id": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: a\n b\r\n\r\n", (b"400", b"200")),
+    "F-15 two lengths": (b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", (b"400",)),
     "F-15 a length and chunks": (
-        b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         (b"400",),
     ),
-    "F-15 a length that is none": (b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: +2\r\n\r\n{}", (b"400",)),
+    "F-15 a length that is none": (b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\n{}", (b"400",)),
     "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (b"400",)),
-    "a method nobody knows": (b"BREW /runs HTTP/1.1\r\nHost: x\r\n\r\n", (b"400", b"405")),
-    "CONNECT": (b"CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", (b"400", b"404", b"405")),
-    "OPTIONS *": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", (b"400", b"404", b"405")),
-    "a byte in the address": (b"GET /runs/\xff HTTP/1.1\r\nHost: x\r\n\r\n", (b"400", b"404")),
-    "an upgrade": (b"GET /runs HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", (b"200", b"400")),
+    "a method nobody knows": (b"BREW /runs HTTP/1.1\r\nHost: localhost\r\n\r\n", (b"400", b"405")),
+    "CONNECT": (b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", (b"400", b"404", b"405")),
+    "OPTIONS *": (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", (b"400", b"404", b"405")),
+    "a byte in the address": (b"GET /runs/\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", (b"400", b"404")),
+    "an upgrade": (b"GET /runs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", (b"200", b"400")),
 }
 
 
@@ -284,7 +284,7 @@ async def test_what_is_hardly_http_is_answered_or_cut_off(quiet_house: House, sa
         assert answer == b"" or answer.split()[1] in statuses, answer[:300]
         if answer and answer.split()[1] >= b"400":
             assert b"application/problem+json" in answer
-        alive = await spoken(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        alive = await spoken(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert alive.startswith(b"HTTP/1.1 200")
     assert quiet_house.heard.problems == []
 
@@ -301,8 +301,8 @@ async def test_a_hundred_dawdlers_disturb_nobody(quiet_house: House) -> None:
     async with served(quiet_house) as port:
         slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
         for _, writer in slow:
-            writer.write(b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        alive = await spoken(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            writer.write(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        alive = await spoken(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert alive.startswith(b"HTTP/1.1 200")
         for _, writer in slow:
             writer.close()

@@ -221,7 +221,7 @@ async def test_F_51_client_results(open_desk: Desk) -> None:
     assert problems(await open_desk.post(run, "tool-results", result("9.9", {"path": "x"})), 409) == [("/tool_results/0", "not_pending")]
     wrong = await open_desk.post(run, "tool-results", result("1.1", {"path": 7}))
     assert problems(wrong, 422) == [("/tool_results/0/output/path", "invalid_value")]
-    async with httpx.AsyncClient(transport=open_desk.http._transport, base_url="http://runward.test") as plain:
+    async with httpx.AsyncClient(transport=open_desk.http._transport, base_url="http://localhost") as plain:
         much = await plain.post(f"/runs/{run['run_id']}/tool-results", content=b'"' + b"x" * 50_000_000 + b'"', headers=JSON)
     assert refused(much) == (413, "body_too_large")
     assert (await open_desk.http.get(f"/runs/{run['run_id']}")).json() == run

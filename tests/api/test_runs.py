@@ -45,7 +45,7 @@ async def test_a_caller_who_leaves_ends_the_wait(quiet_house: House) -> None:
     run = await quiet_house.created()
     async with served(quiet_house) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET /runs/{run['run_id']}?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        writer.write(f"GET /runs/{run['run_id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: quiet_house.service.tails.watching == 1)
         writer.close()
         await until(lambda: quiet_house.service.tails.watching == 0, seconds=3)

@@ -55,7 +55,7 @@ async def reader_that_does_not_read(port: int, run_id: str) -> socket.socket:
     made.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(made, ("127.0.0.1", port))
-    await loop.sock_sendall(made, f"GET /runs/{run_id}/events HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    await loop.sock_sendall(made, f"GET /runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return made
 
 

@@ -354,3 +354,19 @@ def test_the_longest_names_fit_into_a_token_and_one_has_one_spelling() -> None:
     assert re.fullmatch(r"rwt_[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", token)
     assert signer.grant(token) == grant
     assert signer.grant(token + "\n") is None
+
+
+async def test_a_token_ends_with_the_key_that_made_it(guarded: tuple[Desk, dict[str, str]]) -> None:
+    """Whoever revokes a key that leaked ends what was handed on with it."""
+    made, keyed = guarded
+    run = await made.run(REFUND, headers=keyed)
+    (request,) = run["pending"]["approvals"]
+    asked = [
+        (await link(made, keyed, request["approval_id"]), f"/approvals/{request['approval_id']}", {"approved": True}),
+        (await granted(made, keyed, run, "cancel"), f"/runs/{run['run_id']}/cancel", {}),
+    ]
+    (maker,) = await made.house.service.services.directory.keys(Scope(tenant="acme"))
+    assert await made.house.service.services.directory.revoke_key(maker.id)
+    for token, path, body in asked:
+        answer = await made.http.post(path, json=body, headers=bearer(token))
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")

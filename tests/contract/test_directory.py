@@ -206,3 +206,12 @@ async def test_workers_are_listed_by_their_latest_beat_until_they_leave(backend:
     await backend.directory.forget_worker("worker-3")
     await backend.directory.forget_worker("nobody")
     assert [row.id for row in await backend.directory.workers()] == ["worker-1", "worker-2"]
+
+
+async def test_a_key_is_found_by_its_id_also_when_it_was_revoked(backend: Backend) -> None:
+    made = api_key(1)
+    await backend.directory.add_key(made)
+    assert await backend.directory.key(made.id) == made and await backend.directory.key(api_key(2).id) is None
+    assert await backend.directory.revoke_key(made.id)
+    found = await backend.directory.key(made.id)
+    assert found is not None and found.revoked_at is not None

@@ -149,3 +149,12 @@ async def test_R44_a_page_of_frames_is_bounded_by_its_bytes(backend: Backend) ->
 def random_text(length: int) -> str:
     """A text that does not deflate."""
     return "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=length))
+
+
+async def test_R43_operators_are_told_when_several_tenants_have_a_run_of_one_id(backend: Backend) -> None:
+    for number, tenant in enumerate(("globex", "acme", "initech"), 1):
+        await created(backend.store, number, public_id="order-7", scope=Scope(tenant=tenant))
+    await created(backend.store, 4, public_id="order-8")
+    assert len(await backend.reads.tenants_with("run", "order-7")) == 2
+    assert [*await backend.reads.tenants_with("run", "order-8")] == ["acme"]
+    assert [*await backend.reads.tenants_with("run", "nobody's")] == [*await backend.reads.tenants_with("session", "order-7")] == []

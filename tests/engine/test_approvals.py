@@ -408,3 +408,17 @@ async def test_A21_twenty_verdicts_at_once_run_the_call_once(yes: bool) -> None:
         winner = {answer for answer in answers if answer != "already_answered"}
         assert len(winner) == 1 and answers.count("already_answered") == 10
         assert len(desk.ran) == (1 if winner == {"approved"} else 0)
+
+
+async def test_R21_nobody_edits_a_call_into_what_its_predicate_blocks() -> None:
+    """The model could not have asked for it either."""
+
+    def over(arguments: Any, ctx: ToolContext) -> bool | Block:
+        return Block("never 666") if arguments["order_id"] == 666 else True
+
+    desk = Desk(Approval(when=over, editable=True))
+    async with Rig(desk.agent()) as rig:
+        uid = await rig.run()
+        await rig.verdict(uid, True, edited_arguments={"order_id": 666})
+        assert (rig.row(uid).status, desk.ran) == (Status.COMPLETED, [])
+        assert (rig.rows(uid).receipts["1.1"].outcome, rig.results(uid)[0]["output"]) == ("blocked", "never 666")

@@ -22,6 +22,9 @@ class Happened:
 class DidNotHappen:
     """The effect did not happen and cannot happen any more: the call runs again under the same key.
 
+    The attempt may live on: in a thread that outlasted its time, on a worker that froze, in a request under way. Say so only where whoever
+    keeps the key refuses a later use of it; else it is `CannotTell`.
+
     Example::
 
         return DidNotHappen() if await payments.find(key) is None else Happened("refunded")

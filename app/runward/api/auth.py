@@ -55,18 +55,30 @@ class Authenticator:
         if tokens:
             if authorization or len(tokens) > 1:
                 raise _unauthenticated()
-            return self._tokens.caller(tokens[0])
+            return await self._by_token(tokens[0])
         if bearer is not None and is_token(bearer):
-            return self._tokens.caller(bearer)
+            return await self._by_token(bearer)
         if self._may_be_open and not await self._keys_are_required():
             return LOCAL
         if bearer is None:
             raise _unauthenticated()
         key = await self._key(bearer)
-        now = self._services.time.now()
-        if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+        if key is None or not self._is_good(key):
             raise _unauthenticated()
         return _caller(key)
+
+    async def _by_token(self, token: str) -> Caller:
+        """Whoever holds a token, as long as the key that made it is good: revoking a key ends what was handed on with it."""
+        caller = self._tokens.caller(token)
+        maker = None if caller.grant is None else caller.grant.by
+        if maker is not None and maker != LOCAL.name:
+            key = await self._services.directory.key(maker)
+            if key is None or not self._is_good(key):
+                raise _unauthenticated()
+        return caller
+
+    def _is_good(self, key: ApiKey) -> bool:
+        return key.revoked_at is None and (key.expires_at is None or key.expires_at > self._services.time.now())
 
     async def _keys_are_required(self) -> bool:
         now = self._services.clock.monotonic()

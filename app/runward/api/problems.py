@@ -22,6 +22,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "method_not_allowed": (405, "Method not allowed"),
     "request_timeout": (408, "The request took too long to arrive"),
     "run_exists": (409, "The run exists"),
+    "ambiguous_run": (409, "Several tenants have a run of this id"),
     "run_not_ended": (409, "The run has not ended"),
     "run_ended": (409, "The run has ended"),
     "not_pending": (409, "Nothing waits for this"),

@@ -15,12 +15,13 @@ from starlette.responses import Response
 from runward.api.asking import Asked
 from runward.api.auth import narrowed
 from runward.api.bodies import read_json
+from runward.api.origins import check_keyless
 from runward.api.permissions import OPENED_BY_TOKENS, PERMISSIONS, Needs
 from runward.api.query_strings import Query, read_query, tokens_in
 from runward.api.validation import invalid
 from runward.core.errors import NotFound, NotPermitted, Unavailable
 from runward.core.ids import is_id
-from runward.engine.callers import Allow, Permission
+from runward.engine.callers import LOCAL, Allow, Permission
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -96,6 +97,8 @@ class DoorRoute(APIRoute):
         raw = asked.scope["query_string"]
         reads = self._route.method == "GET"  # in an address a token gets into histories and previews: it can do nothing there but read
         caller = await asked.authenticator.caller(given, tokens_in(raw) if raw and reads else ())
+        if caller is LOCAL:
+            check_keyless(asked.headers, method=self._route.method, origins=asked.door.cors_origins)
         if caller.grant is not None and self._route.opened_by not in caller.grant.allows:
             raise NotPermitted("This access token does not open this.")
         caller.require(*permissions)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from runward.core.errors import Conflict, NotFound, Throttled, Unavailable
@@ -18,7 +19,7 @@ from runward.core.runs.inputs import with_holds
 from runward.core.runs.state import KIND
 from runward.engine.callers import Caller, Permission
 from runward.engine.commands import Commands
-from runward.engine.found import state_of
+from runward.engine.found import run_of, state_of
 from runward.engine.pages import cursor_of, mark_of, opened
 from runward.engine.services import Services
 from runward.ports.bus import Hint, Topic
@@ -121,9 +122,8 @@ class Operations:
         caller.require(Permission.RUNS_WRITE)
         rows: list[Envelope] = []
         for run_id in dict.fromkeys(run_ids):
-            row = await self._services.reads.find(KIND, caller.reads, run_id)
-            if row is not None:
-                rows.append(row)
+            with suppress(NotFound):  # what is not there, or not the caller's, is not matched
+                rows.append(await run_of(self._services, caller, run_id))
         return await self._cancel(caller, rows, reason, dry_run=dry_run)
 
     # -- parts -------------------------------------------------------------------------------------------------------------
@@ -159,10 +159,7 @@ class Operations:
                 return "not_found"
 
     async def _found(self, caller: Caller, run_id: str) -> Envelope:
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise _no_such_run()
-        return row
+        return await run_of(self._services, caller, run_id)
 
     async def _got(self, uid: str) -> Envelope:
         row = await self._services.reads.get(uid)

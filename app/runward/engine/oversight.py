@@ -13,9 +13,9 @@ from runward.core.errors import NotFound
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope
 from runward.core.kernel.mail import Letter, MailKind
-from runward.core.runs.state import KIND
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
+from runward.engine.found import run_of
 from runward.engine.operations import Failed
 from runward.engine.pages import Page, cursor_of, mark_of, opened
 from runward.engine.services import Services
@@ -138,9 +138,7 @@ class Oversight:
 
         Raises NotFound."""
         caller.require(Permission.OPS)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise NotFound("There is no such run.")
+        row = await run_of(self._services, caller, run_id)
         return await self._seize(caller, [row], lapsed_only=not force)
 
     async def _seize(self, caller: Caller, rows: Sequence[Envelope], *, lapsed_only: bool) -> Recovered:

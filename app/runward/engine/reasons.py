@@ -51,7 +51,7 @@ def waits(row: Envelope, run: RunState, arrived: Container[str]) -> Iterator[Wai
         if waiting is not None and _key(call) not in arrived:
             yield waiting
     for effect in run.unknowns:
-        if effect.claim is None and not effect.again and key_of(effect) not in arrived:
+        if effect.claim is None and not effect.told and not effect.again and key_of(effect) not in arrived:
             detail = f"Nobody knows whether call {effect.tool_call_id} of {effect.tool_name} happened."
             todo = f"Find out, then POST /runs/{row.public_id}/reconcile with retry, result or error."
             reason = Reason(code="waits_for_unknown_effect", detail=detail, next=todo)

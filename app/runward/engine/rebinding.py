@@ -15,7 +15,7 @@ from runward.core.runs.calls import CallStage
 from runward.core.runs.state import KIND, RunState
 from runward.engine.callers import Caller, Permission
 from runward.engine.catalog import Catalog, Listed
-from runward.engine.found import state_of
+from runward.engine.found import run_of, state_of
 from runward.engine.operations import MOST_TRIES, Failed
 from runward.engine.pages import cursor_of, mark_of, opened
 from runward.engine.services import Services
@@ -57,9 +57,7 @@ class Rebinding:
         Raises NotFound; Invalid where `target` is not published; Conflict: `binding_mismatch` naming what differs, `run_ended`.
         """
         caller.require(Permission.OPS)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise NotFound("There is no such run.")
+        row = await run_of(self._services, caller, run_id)
         await self._rebind(caller, row, rebind, *await self._listed(rebind))
         return Rebound(rebound=1, failed=())
 
@@ -87,9 +85,7 @@ class Rebinding:
     async def raise_limits(self, caller: Caller, run_id: str, limits: Mapping[str, float], reason: str | None) -> Envelope:
         """Raises limits of a run that goes on (R35). Raises NotFound; Invalid for what is no raise; Conflict (`run_ended`), Throttled."""
         caller.require(Permission.OPS)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise NotFound("There is no such run.")
+        row = await run_of(self._services, caller, run_id)
         if row.status.ended:
             raise _ended()
         raised = _raised(state_of(row), limits)

@@ -103,11 +103,13 @@ class Screener:
 
     async def _terms(self, call: Call, offer: Offer, arguments: Mapping[str, Any]) -> ApprovalTerms | str | None:
         """How a person has to approve the call; None when nobody has to; a text when the author's predicate blocks it. A predicate decides
-        once, when the model asks (I-32), and one that fails has not said that the call may run (I-29)."""
+        once, when the model asks (I-32), and one that fails has not said that the call may run (I-29). What it blocks a person cannot edit
+        a call into either (R21)."""
         approval, always = approval_for(self._deployed.agent, self._policy(), call.name)
         if approval is None:
             return None
-        if approval.when is not None and not always and call.stage is CallStage.PROPOSED:
+        edited = call.gate is not None and call.gate.verdict is not None and call.gate.verdict.issued is not None
+        if approval.when is not None and not always and (call.stage is CallStage.PROPOSED or edited):
             try:
                 asks = await call_author("approval predicate", approval.when, arguments, await self._context_of(call))
             except AuthorFailed as error:
@@ -115,7 +117,7 @@ class Screener:
                 asks = True
             if isinstance(asks, Block):
                 return shorten(clean(str(asks.reason)), REASON_LIMIT) or BLOCKED
-            if asks is False:
+            if asks is False and call.stage is CallStage.PROPOSED:
                 return None
         return ApprovalTerms(
             version=approval.version,

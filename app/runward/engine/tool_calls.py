@@ -142,7 +142,7 @@ class ToolAttempt:
             case NeedsInput():
                 return replace(self._ended(How.ASKS), question=_said(error), choices=error.choices)
         if error is not None:
-            self._services.telemetry.problem("tool_failed", error, tool=invocation.tool.traits.name)
+            self._services.telemetry.problem("tool_failed", error, tool=invocation.tool.traits.name, key=invocation.context.idempotency_key)
         return self._ended(how or How.RAISED)
 
     def _ended(self, how: How, result: Result | None = None, raw: Any = None) -> AttemptEnded:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runward.core.errors import NotFound
 from runward.core.kernel.actor import FORMAT, Envelope, Status
 from runward.core.runs.state import KIND, RunState
 from runward.core.times import rfc3339
 from runward.engine.callers import Caller, Permission
-from runward.engine.found import readable
+from runward.engine.found import readable, run_of
 from runward.engine.reasons import GOES_ON, Reason, doing, since, told, waits
 from runward.engine.services import Services, WorkerSettings
 from runward.ports.directory import WorkerRow
@@ -31,9 +30,7 @@ class Whys:
     async def why(self, caller: Caller, run_id: str) -> dict[str, Any]:
         """Where the run stands, what it waits for, who has it, and every reason for that, each with what to do next. Raises NotFound."""
         caller.require(Permission.RUNS_READ)
-        row = await self._services.reads.find(KIND, caller.reads, run_id)
-        if row is None:
-            raise NotFound("There is no such run.")
+        row = await run_of(self._services, caller, run_id)
         run = readable(row)
         arrived = await self._arrived(row)
         waiting = [] if run is None else list(waits(row, run, arrived))

@@ -68,6 +68,10 @@ class Directory(Protocol):
         """The key with this hash, revoked and expired ones included."""
         ...
 
+    async def key(self, id: str) -> ApiKey | None:
+        """The key with this id, revoked and expired ones included."""
+        ...
+
     async def keys(self, scope: Scope | None) -> Sequence[ApiKey]:
         """All keys, newest first; of one tenant when a scope is given."""
         ...

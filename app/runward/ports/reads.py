@@ -119,6 +119,10 @@ class Reads(Protocol):
         """The actor with this public id, if the scope may see it. With `scope` None (operators) the newest of all tenants."""
         ...
 
+    async def tenants_with(self, kind: str, public_id: str) -> Sequence[str]:
+        """The tenants that have an actor with this public id; at most two of them are named. For operators, who see all tenants."""
+        ...
+
     async def get(self, uid: str) -> Envelope | None:
         """The actor with this uid. For callers that hold a uid because they were allowed to."""
         ...

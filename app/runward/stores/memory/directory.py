@@ -28,6 +28,9 @@ class MemoryDirectory:
 
         return await self._database.turn(self._faults, "key_by_hash", work)
 
+    async def key(self, id: str) -> ApiKey | None:
+        return await self._database.turn(self._faults, "key", lambda: self._database.api_keys.get(id))
+
     async def keys(self, scope: Scope | None) -> Sequence[ApiKey]:
         def work() -> Sequence[ApiKey]:
             keys = [key for key in self._database.api_keys.values() if scope is None or key.scope.tenant == scope.tenant]

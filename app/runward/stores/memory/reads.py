@@ -27,6 +27,13 @@ class MemoryReads:
     async def find(self, kind: str, scope: Scope | None, public_id: str) -> Envelope | None:
         return await self._database.turn(self._faults, "find", lambda: _find(self._database, kind, scope, public_id))
 
+    async def tenants_with(self, kind: str, public_id: str) -> Sequence[str]:
+        def work() -> list[str]:
+            envelopes = (rows.envelope for rows in self._database.actors.values())
+            return sorted(each.scope.tenant for each in envelopes if each.public_id == public_id and each.kind == kind)[:2]
+
+        return await self._database.turn(self._faults, "tenants_with", work)
+
     async def get(self, uid: str) -> Envelope | None:
         return await self._of(uid, "get", None, lambda rows: rows.envelope)
 

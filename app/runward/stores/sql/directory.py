@@ -45,6 +45,10 @@ class SqlDirectory:
         rows = await self._database.read(_key_by_hash(self._dialect), {"hash": hash})
         return _key_of(rows[0]) if rows else None
 
+    async def key(self, id: str) -> ApiKey | None:
+        rows = await self._database.read(_key_by_id(self._dialect), {"id": id})
+        return _key_of(rows[0]) if rows else None
+
     async def keys(self, scope: Scope | None) -> Sequence[ApiKey]:
         statement = _keys(self._dialect, one_tenant=scope is not None)
         return [_key_of(row) for row in await self._database.read(statement, {"tenant": scope.tenant if scope else None})]
@@ -139,6 +143,11 @@ def _worker_of(row: Row) -> WorkerRow:
 @cache
 def _add_key(dialect: Dialect) -> Statement:
     return Statement(insert(api_keys).values({column.name: given(column.name, column.type) for column in _KEY}), dialect)
+
+
+@cache
+def _key_by_id(dialect: Dialect) -> Statement:
+    return Statement(select(*_KEY).where(api_keys.c.id == given("id", ID)), dialect)
 
 
 @cache

@@ -36,6 +36,13 @@ def find(dialect: Dialect, *, tenant: bool, user: bool, namespace: bool) -> Stat
 
 
 @cache
+def tenants_with(dialect: Dialect) -> Statement:
+    """Two tenants, at most, of the actors with a public id."""
+    found = select(actors.c.tenant).where(actors.c.public_id == given("public_id", ID), actors.c.kind == given("kind", ID))
+    return Statement(found.order_by(actors.c.tenant).limit(literal_column("2")), dialect)
+
+
+@cache
 def approval(dialect: Dialect, *, tenant: bool, user: bool, namespace: bool) -> Statement:
     """The request for approval with an id, in a scope of which these parts are set."""
     found = select(*APPROVAL).select_from(approvals.join(actors, actors.c.uid == approvals.c.uid)).where(approvals.c.id == given("id", ID))

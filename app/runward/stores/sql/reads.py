@@ -31,6 +31,10 @@ class SqlReads:
         )
         return envelope_of(rows[0]) if rows else None
 
+    async def tenants_with(self, kind: str, public_id: str) -> Sequence[str]:
+        rows = await self._database.read(queries.tenants_with(self._dialect), {"kind": kind, "public_id": public_id})
+        return [tenant for (tenant,) in rows]
+
     async def get(self, uid: str) -> Envelope | None:
         rows = await self._database.read(queries.get(self._dialect), {"uid": uid})
         return envelope_of(rows[0]) if rows else None
