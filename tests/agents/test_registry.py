@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from runward import (
     Agent,
     DefinitionError,
-    Guardrails,
     HttpTool,
     Limits,
     Output,
@@ -120,16 +119,11 @@ def test_a_policy_shows_in_the_manifest() -> None:
 # -- what this version does not run ---------------------------------------------------------------------------------------------------
 
 
-def guard(value: Any, ctx: Any) -> None: ...
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"guardrails": Guardrails(on_input=guard)}, "guardrails"),
         ({"limits": Limits(max_total_tokens=10)}, "budgets"),
         ({"limits": Limits(max_cost_usd="1.00")}, "budgets"),
-        ({"policy": Policy(allow_models=["openai:gpt-5"])}, "allow_models"),
     ],
 )
 def test_runs_that_could_not_keep_a_promise_are_named(changes: dict[str, Any], named: str) -> None:

@@ -23,7 +23,7 @@ FRESH_SECONDS = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """One version of an agent, as far as creating a run needs it. `model` is None where the agent chooses it in the first leg.
-    `typed`: its answers have a type, `verified`: and somebody looks at them."""
+    `typed`: its answers have a type, `verified`: and somebody looks at them. `guards_input`: guardrails look at its input."""
 
     name: str
     version: str
@@ -34,6 +34,7 @@ class Listed:
     tools: frozenset[str]
     typed: bool
     verified: bool
+    guards_input: bool
     policy: Policy
     context_schema: Mapping[str, Any] | None
     manifest: Mapping[str, Any]
@@ -132,6 +133,7 @@ def _listed(manifest: Mapping[str, Any]) -> Listed:
         tools=frozenset(tool["name"] for tool in manifest["tools"]),
         typed=manifest["output_schema"] is not None,
         verified=manifest["verified"],
+        guards_input="on_input" in manifest.get("guardrails", {}),
         policy=Policy(**manifest["policy"]),
         context_schema=manifest["context_schema"],
         manifest=manifest,

@@ -175,6 +175,7 @@ class Commands:
         _check_tools(listed, new.tool_context or {})
         _check_tools(listed, () if new.policy is None else new.policy.tools, *(tool["name"] for tool in new.client_tools))
         _check_output(new.output)
+        _check_model(listed, new.policy)
         return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
@@ -195,6 +196,7 @@ class Commands:
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
         typed = OutputTerms(verifies=listed.verified and new.output is None) if listed.typed or new.output is not None else None
+        policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
         later = new.start_at if new.start_at is not None and new.start_at > now else None
         run, said = begin(
             uid=uid,
@@ -203,13 +205,20 @@ class Commands:
             limits=limits,
             model=listed.model,
             messages=new.messages,
-            fallbacks=listed.fallbacks,
+            fallbacks=tuple(name for name in listed.fallbacks if policy.permits_model(name)),
             outputs=typed,
             start_at=later,
             loops=bool(listed.tools or client_tools),
+            guards_input=listed.guards_input,
         )
-        policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
-        brought = brought_text(new.context, new.tool_context, client_tools, new.output, None if policy == Policy() else policy)
+        brought = brought_text(
+            context=new.context,
+            tool_context=new.tool_context,
+            client_tools=client_tools,
+            output=new.output,
+            policy=None if policy == Policy() else policy,
+            input=new.messages if listed.guards_input else (),
+        )
         return NewActor(
             uid=uid,
             kind=KIND,
@@ -252,6 +261,15 @@ def _check_output(output: Mapping[str, Any] | None) -> None:
             detail = "`schema` has to be a JSON Schema, and `name` a tool's name."
     if detail is not None:
         raise Invalid(f"/output: {detail}", problems=[Problem(pointer="/output", code="invalid_value", detail=detail)])
+
+
+def _check_model(listed: Listed, policy: Policy | None) -> None:
+    """A model that a function chooses is known only later: the run that chooses another then fails."""
+    if policy is None or listed.model is None or policy.permits_model(listed.model):
+        return
+    detail = f"The agent {listed.name!r} asks the model {listed.model!r}, which this policy does not allow."
+    problem = Problem(pointer="/policy/allow_models", code="invalid_value", detail=detail)
+    raise Invalid(f"/policy/allow_models: {detail}", problems=[problem])
 
 
 def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:

@@ -29,7 +29,9 @@ async def loaded(row: Envelope, services: Services, hold: Hold) -> RunState | No
     return with_results(run, receipts)
 
 
-def leg_started(claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool) -> LegStarted:
+def leg_started(
+    claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool, guards_output: bool = False
+) -> LegStarted:
     """The first fact of a leg."""
     row = claimed.envelope
     return LegStarted(
@@ -42,4 +44,5 @@ def leg_started(claimed: Claimed, run: RunState, *, at: int, worker: str, max_re
         last_write_at=row.updated_at,
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
         caretaker=caretaker,
+        guards_output=guards_output,
     )

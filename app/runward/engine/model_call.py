@@ -26,12 +26,13 @@ UNEXPECTED = "The model client failed unexpectedly."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
-    as much of it as is there."""
+    as much of it as is there. `withheld`: nothing of it is shown before guardrails have seen it whole."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
     draft: Callable[[Any], Frame] | None = None
+    withheld: bool = False
 
 
 class ModelCall:
@@ -84,7 +85,7 @@ class ModelCall:
             if prepared.reader is not None and prepared.draft is not None:
                 self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
             self._by_tool = prepared.request.output_mode == "tool"
-            answer = await prepared.client.call(prepared.request, self._delta)
+            answer = await prepared.client.call(prepared.request, self._silence if prepared.withheld else self._delta)
             if faults is not None:
                 await faults.reach("after_model")
         except ModelCallError as error:
@@ -108,6 +109,9 @@ class ModelCall:
         if self._drafts is not None and (draft := self._drafts.after(delta)) is not None:
             self._journal.emit((draft,))
         await self._journal.room()
+
+    async def _silence(self, delta: ModelDelta) -> None:
+        """Nobody hears of what may be the answer before guardrails have seen it."""
 
     def _frame(self, delta: ModelDelta) -> Frame:
         step, attempt = self._activity.step, self._activity.attempt

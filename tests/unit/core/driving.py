@@ -37,7 +37,7 @@ from runward.core.runs.facts import (
 )
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
-from runward.core.runs.state import RunState
+from runward.core.runs.state import OutputTerms, RunState
 from runward.core.runs.unsettled import ProbeStatus, UnknownEffect
 from runward.core.runs.view import control, task_outcome
 from runward.core.usage import Usage
@@ -121,6 +121,8 @@ class Drive:
         model: str | None = "test:model",
         created_at: int = T0,
         gates: Mapping[str, ApprovalTerms] | None = None,
+        outputs: OutputTerms | None = None,
+        guards_input: bool = False,
         **limits: Any,
     ) -> None:
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
@@ -135,7 +137,17 @@ class Drive:
         self.ignored: list[int] = []
         self.mail = 0
         self.leg = 0
-        self.run, emitted = begin(uid=UID, agent="support", created_at=created_at, limits=Limits(**limits), model=model, messages=[message])
+        self.run, emitted = begin(
+            uid=UID,
+            agent="support",
+            created_at=created_at,
+            limits=Limits(**limits),
+            model=model,
+            messages=[message],
+            outputs=outputs,
+            loops=outputs is None,
+            guards_input=guards_input,
+        )
         self._take(emitted)
         self._save()
 

@@ -34,7 +34,7 @@ BEFORE_THEY_RUN = (CallStage.PROPOSED, CallStage.CLEARED, CallStage.READY, CallS
 class Store:
     """One run as it is stored. A commit is checked against what was there before."""
 
-    def __init__(self, limits: Limits, model: str | None) -> None:
+    def __init__(self, limits: Limits, model: str | None, *, guards_input: bool = False) -> None:
         self.journal = Journal()
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
@@ -53,7 +53,10 @@ class Store:
         self.care_at: int | None = None
         self.cancelled = False
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
-        run, emitted = begin(uid=UID, agent="support", created_at=T0, limits=limits, model=model, messages=[message])
+        self.input = (message,)
+        run, emitted = begin(
+            uid=UID, agent="support", created_at=T0, limits=limits, model=model, messages=self.input, guards_input=guards_input
+        )
         self.text = codec.encode(run)
         self.messages += emitted.messages
         for frame in emitted.frames:
@@ -167,6 +170,7 @@ class Store:
     def _check(self, before: RunState, run: RunState) -> None:
         after = self.run
         unled = replace(run, leg=0, worker="", binding="", reopened=False, caretaker=False, draining=False, hurried=False)
+        unled = replace(unled, guards_output=False)
         assert after == unled, "state and receipts are not the run"
         assert (
             before.status is run.status
@@ -184,7 +188,9 @@ class Store:
         assert all(getattr(before.usage, name.name) <= getattr(run.usage, name.name) for name in fields(Usage))
         turn = sum(1_500 + len(call.arguments) + len(call.name) + len(call.provider_id) for call in run.turn)
         unsettled = sum(1_500 + len(effect.arguments) for effect in run.unknowns)
-        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled, "the state grows with the history (R7)"
+        unseen = run.unguarded
+        waits = 0 if unseen is None else 500 + len(unseen.text) + len(unseen.reasoning) + 1_500 * len(unseen.calls)
+        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled + waits, "the state grows with the history (R7)"
         self._check_page(run)
 
     def _check_page(self, run: RunState) -> None:
@@ -213,6 +219,7 @@ class Store:
     def check_ended(self) -> None:
         """What holds of every run that is over."""
         run = self.run
+        assert run.unguarded is None, "an answer waits for guardrails for ever"
         assert self.journal.ends_final and run.ended is not None and run.turn == () and run.reservation is None and run.hold is None
         self.check_paired()
         assert Page.of(self.messages) == self.journal.page

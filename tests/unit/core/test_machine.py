@@ -15,9 +15,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind, cancel_key, retry_key
+from runward.core.messages import Message, TextPart
 from runward.core.runs import frames
 from runward.core.runs.calls import CallStage, How, Result
-from runward.core.runs.decide import CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, due_ending
+from runward.core.runs.decide import (
+    CallModel,
+    CheckEvidence,
+    ChooseModel,
+    GuardInput,
+    GuardOutput,
+    Probe,
+    Project,
+    RunCall,
+    Screen,
+    due_ending,
+)
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.facts import (
     AnswerReceived,
@@ -27,9 +39,12 @@ from runward.core.runs.facts import (
     CheckpointSaved,
     DrainAsked,
     EvidenceChecked,
+    Guarded,
+    InputGuarded,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    OutputGuarded,
     Probed,
     Projected,
     Screened,
@@ -95,10 +110,16 @@ MOSTLY = st.sampled_from([True] * 5 + [False])
 class Runs(RuleBasedStateMachine):
     """Plays everybody whom a run can meet. `works` is what goes well."""
 
-    @initialize(limits=limits, model=st.sampled_from(["test:model", "test:model", None]), gated=st.sets(st.sampled_from([*GATES])))
-    def create(self, limits: Limits, model: str | None, gated: set[str]) -> None:
+    @initialize(
+        limits=limits,
+        model=st.sampled_from(["test:model", "test:model", None]),
+        gated=st.sets(st.sampled_from([*GATES])),
+        guards=st.sets(st.sampled_from(["input", "output"])),
+    )
+    def create(self, limits: Limits, model: str | None, gated: set[str], guards: set[str]) -> None:
         self.gates = {name: GATES[name] for name in sorted(gated)}
-        self.store = Store(limits, model)
+        self.guards = guards
+        self.store = Store(limits, model, guards_input="input" in guards)
         self.world = World()
         self.leg: Leg | None = None
         self.at = T0
@@ -122,7 +143,8 @@ class Runs(RuleBasedStateMachine):
                 self._round(early=data.draw(st.booleans()))
 
     def _claim(self, *, caretaker: bool, exhausted: bool = False) -> None:
-        self.leg = Leg(self.store, self.world, self.at, recovered=self.died, exhausted=exhausted, caretaker=caretaker)
+        guards = "output" in self.guards
+        self.leg = Leg(self.store, self.world, self.at, recovered=self.died, exhausted=exhausted, caretaker=caretaker, guards_output=guards)
         self.died = False
 
     def _round(self, *, early: bool = False, unsaved: bool = False, unacted: bool = False) -> None:
@@ -154,7 +176,8 @@ class Runs(RuleBasedStateMachine):
         if self.store.unread:
             self._claim(caretaker=True)
             self._round()
-        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))))
+        guards = data.draw(st.sets(st.sampled_from(["input", "output"])))
+        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))), guards)
 
     def _retries(self) -> bool:
         key = retry_key(self.store.revision)
@@ -259,6 +282,8 @@ class Runs(RuleBasedStateMachine):
                 self._report(activity, ModelChosen(at=self.at, model="test:chosen"))
             case CallModel():
                 self._model(activity, going, data)
+            case GuardInput() | GuardOutput():
+                self._guard(activity, going, data.draw(st.sampled_from(["", "", "rewrite", "block"])))
             case Screen():
                 self._screen(activity, going, refuses=data.draw(SELDOM))
             case RunCall():
@@ -275,6 +300,22 @@ class Runs(RuleBasedStateMachine):
         assert self.leg is not None
         del self.leg.going[activity]
         self.leg.facts.append(fact)
+
+    def _guard(self, activity: GuardInput | GuardOutput, going: Going, action: str) -> None:
+        """Guardrails look at the input or at an answer, and are as good as their word."""
+        said: tuple[Guarded, ...] = ()
+        if action == "block":
+            said = (Guarded(hook="on_it", action="block", name="guard", reason="no"),)
+        elif action:
+            said = (Guarded(hook="on_it", action="rewrite", name="guard"),)
+        if isinstance(activity, GuardInput):
+            message = Message(seq=1, role="user", content=(TextPart(text="HELLO" if action else "hello"),))
+            self._report(activity, InputGuarded(at=self.at, messages=None if action == "block" else (message,), guarded=said))
+            return
+        answer = going.run.unguarded
+        assert answer is not None
+        left = replace(answer, text=answer.text.upper(), reasoning="") if action else answer
+        self._report(activity, OutputGuarded(at=self.at, step=activity.step, answer=None if action == "block" else left, guarded=said))
 
     def _screen(self, activity: Screen, going: Going, *, refuses: bool = False) -> None:
         to_see = (CallStage.PROPOSED, CallStage.CLEARED)
@@ -327,13 +368,16 @@ class Runs(RuleBasedStateMachine):
 
     def _streams(self, activity: CallModel, going: Going, kind: str) -> None:
         assert self.leg is not None
+        withheld = going.run.withholds
         delta = f"<{activity.step}/{activity.attempt} {kind} {len(going.text) + len(going.reasoning)}>"
         if kind == "text":
             going.text += delta
-            self.leg.waiting += Emitted(frames=(frames.text_delta(activity.step, activity.attempt, delta),))
+            said = frames.text_delta(activity.step, activity.attempt, delta)
         else:
             going.reasoning += delta
-            self.leg.waiting += Emitted(frames=(frames.reasoning_delta(activity.step, activity.attempt, delta),))
+            said = frames.reasoning_delta(activity.step, activity.attempt, delta)
+        if not withheld:
+            self.leg.waiting += Emitted(frames=(said,))
 
     def _answers(self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str) -> None:
         answer = AnswerReceived(
@@ -427,6 +471,8 @@ class Runs(RuleBasedStateMachine):
                     self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
                 case CallModel():
                     self._answers(activity, going, [], "stop")
+                case GuardInput() | GuardOutput():
+                    self._guard(activity, going, "")
                 case Screen():
                     self._screen(activity, going)
                 case Probe():

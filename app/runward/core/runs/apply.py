@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, frames, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, frames, guarding, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -22,12 +22,14 @@ from runward.core.runs.facts import (
     EvidenceChecked,
     Fact,
     GiveBack,
+    InputGuarded,
     LegStarted,
     MailCame,
     Mark,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    OutputGuarded,
     Probed,
     Projected,
     Reserve,
@@ -72,6 +74,10 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
             return answers.failed(run, fact)
         case ModelBrokenOff():
             return answers.broken_off(run, fact)
+        case InputGuarded():
+            return guarding.input_guarded(run, fact)
+        case OutputGuarded():
+            return answers.guarded(run, fact)
         case Screened():
             return turns.screened(run, fact)
         case Mark():
@@ -119,6 +125,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     if fact.reopened:
         run = _reopened(run)
     run = replace(run, leg=fact.leg, worker=fact.worker, binding=fact.binding, reopened=fact.reopened, caretaker=fact.caretaker)
+    run = replace(run, guards_output=fact.guards_output)
     if run.status.ended:
         return run, NOTHING
     run = replace(
@@ -161,6 +168,9 @@ def _end(run: RunState, fact: End) -> Applied:
     if run.turn:
         run, answered = turns.cut_short(run, fact.at)
         said += answered
+    if run.unguarded is not None:
+        run, dropped = guarding.dropped(run)
+        said += dropped
     if run.finish_reason:
         run, finished = turns.step_finished(run)
         said += finished

@@ -24,13 +24,14 @@ def begin(
     outputs: OutputTerms | None = None,
     loops: bool = True,
     start_at: int | None = None,
+    guards_input: bool = False,
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
     `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
-    turn gives it (R27).
+    turn gives it (R27). `guards_input`: the agent's guardrails look at the input first, and it enters the transcript as they leave it.
     """
-    numbered = tuple(message.model_copy(update={"seq": seq, "step": None}) for seq, message in enumerate(messages, 1))
+    numbered = () if guards_input else as_input(messages)
     phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
     run = RunState(
         uid=uid,
@@ -43,6 +44,12 @@ def begin(
         outputs=outputs,
         phase=phase,
         messages=len(numbered),
+        input_unguarded=guards_input,
     )
     run = replace(run, reservation=Reservation(step=1, attempt=1, leg=0))
     return run, Emitted(frames=(frames.start(agent),), messages=numbered)
+
+
+def as_input(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Messages as the first ones of a transcript."""
+    return tuple(message.model_copy(update={"seq": seq, "step": None}) for seq, message in enumerate(messages, 1))
