@@ -107,7 +107,10 @@ def _expiry(at: int | None, what: str = "answer as expired") -> str:
 def doing(row: Envelope, run: RunState, now: int) -> Iterator[Reason]:
     """What the leg that drives the run has said it is doing."""
     reservation = run.reservation
-    if reservation is not None and reservation.not_before is not None and reservation.not_before > now:
+    if run.input_unguarded or run.unguarded is not None:
+        what = "the input" if run.input_unguarded else f"the answer of step {run.step}"
+        yield Reason(code="guarding", detail=f"The agent's guardrails look at {what}.", next=_patience(row, run))
+    elif reservation is not None and reservation.not_before is not None and reservation.not_before > now:
         detail = f"The model failed; step {reservation.step} is tried again at {rfc3339(reservation.not_before)}."
         yield Reason(code="model_backoff", detail=detail, next=GOES_ON)
     elif reservation is not None and reservation.leg in (row.leg, 0):
