@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -13,7 +12,6 @@ from runward import (
     Agent,
     DefinitionError,
     HttpTool,
-    Limits,
     Output,
     Policy,
     Reply,
@@ -22,7 +20,7 @@ from runward import (
     tool,
 )
 from runward.agents.binding import fingerprint
-from runward.agents.limitations import unsupported, unsupported_call, unsupported_run
+from runward.agents.limitations import unsupported, unsupported_call
 from runward.agents.manifest import manifest
 from runward.agents.registry import Registry
 
@@ -119,25 +117,12 @@ def test_a_policy_shows_in_the_manifest() -> None:
 # -- what this version does not run ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"limits": Limits(max_total_tokens=10)}, "budgets"),
-        ({"limits": Limits(max_cost_usd="1.00")}, "budgets"),
-    ],
-)
-def test_runs_that_could_not_keep_a_promise_are_named(changes: dict[str, Any], named: str) -> None:
-    reason = unsupported_run(replace(V1, **changes))
-    assert reason is not None and named in reason and "does not run yet" in reason
-    assert unsupported(replace(V1, **changes)) == (reason,)
-
-
 def test_calls_that_could_not_be_run_are_named() -> None:
     stock = HttpTool(name="stock", description="", url="https://erp.internal/")
     made = replace(V1, tools=[stock])
     reason = unsupported_call(stock)
     assert reason is not None and "HTTP tools" in reason
-    assert unsupported_run(made) is None and unsupported(made) == (reason,)
+    assert unsupported(made) == (reason,)
 
 
 def test_a_plain_agent_has_no_warnings() -> None:
@@ -152,4 +137,3 @@ def test_declarations_without_effect_yet_are_warned_about() -> None:
     made = replace(V1, handoffs=["support"])
     warnings = " ".join(unsupported(made))
     assert "handoffs" in warnings
-    assert unsupported_run(made) is None

@@ -24,7 +24,6 @@ from runward import (
 )
 from runward.core.errors import Invalid
 from runward.core.kernel.actor import Status
-from runward.core.runs.limits import Limits
 from tests.engine.rig import DONE, Rig, agent, calls
 
 SECRET = "a secret of the request"
@@ -237,29 +236,6 @@ async def test_a_lifespan_that_fails_stops_the_start() -> None:
 
 
 # -- not built yet -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "differing",
-    [
-        {"limits": Limits(max_total_tokens=1_000)},
-        {"limits": Limits(max_cost_usd="1.00")},
-    ],
-    ids=["tokens", "cost"],
-)
-async def test_a_run_of_what_is_not_built_yet_fails_clearly(differing: dict[str, Any]) -> None:
-    """R9: never ignored: no model is asked."""
-    asked: list[int] = []
-
-    def model(request: ModelRequest) -> Reply:
-        asked.append(1)
-        return DONE
-
-    async with Rig(agent(model=ScriptedModel(model), **differing)) as rig:
-        uid = await rig.run()
-        error = rig.view(uid)["error"]
-        assert (rig.row(uid).status, error["code"], asked) == (Status.FAILED, "unsupported", [])
-        assert "does not run yet" in error["message"]
 
 
 async def test_a_call_of_what_is_not_built_yet_fails_the_run_clearly_and_runs_nothing() -> None:

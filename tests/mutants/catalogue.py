@@ -492,6 +492,20 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="what is reserved is for the input as guardrails left it",
+        file="core/runs/guarding.py",
+        old="    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said",
+        new="    return run, said",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer cut off by the run's bounds is over budget, also after guardrails have looked at it",
+        file="core/runs/answers.py",
+        old="        cut=fact.cut or reservation.cut,\n",
+        new="",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
         guard="a policy narrows: what it allows is what both allow",
         file="agents/rules.py",
         old="    return tuple(name for name in mine if name in theirs)\n",

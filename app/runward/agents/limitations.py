@@ -18,27 +18,16 @@ class Unsupported(RunwardError):
     default_code = "unsupported"
 
 
-def unsupported_run(agent: Agent) -> str | None:
-    """Why no run of this agent can be made good on in this version; None when its runs can start."""
-    missing = [
-        (agent.limits.max_total_tokens is not None or agent.limits.max_cost_usd is not None, "budgets (max_total_tokens, max_cost_usd)"),
-    ]
-    found = [name for reached, name in missing if reached]
-    return _sentence(f"Agent {agent.name!r} uses", found) if found else None
-
-
 def unsupported_call(tool: AnyTool) -> str | None:
     """Why a call of this tool cannot be made good on in this version; None when it can run."""
-    return _sentence(f"Tool {tool.name!r} uses", ["HTTP tools"]) if isinstance(tool, HttpTool) else None
+    if not isinstance(tool, HttpTool):
+        return None
+    return f"Tool {tool.name!r} uses HTTP tools, which this version of the service does not run yet."
 
 
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
-    found = [unsupported_run(agent), *(unsupported_call(tool) for tool in agent.tools)]
+    found = [unsupported_call(tool) for tool in agent.tools]
     if agent.handoffs:
         found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
     return tuple(each for each in found if each is not None)
-
-
-def _sentence(who: str, what: list[str]) -> str:
-    return f"{who} {' and '.join(what)}, which this version of the service does not run yet."

@@ -29,6 +29,7 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
@@ -201,6 +202,7 @@ class Leg:
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
         caretaker = self._performer is None
+        terms = CallTerms() if self._performer is None else self._performer.terms(self._run)
         self._fold(
             leg_started(
                 self._claimed,
@@ -210,6 +212,7 @@ class Leg:
                 max_recoveries=self._max_recoveries,
                 caretaker=caretaker,
                 guards_output=self._performer is not None and self._performer.guards_output,
+                terms=terms,
             )
         )
         if run is None:  # trying for ever would help nobody

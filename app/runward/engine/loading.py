@@ -6,6 +6,7 @@ from runward.core.kernel.actor import Envelope
 from runward.core.kernel.commit import Claimed
 from runward.core.runs import codec
 from runward.core.runs.facts import LegStarted
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.hold import Hold
@@ -30,7 +31,15 @@ async def loaded(row: Envelope, services: Services, hold: Hold) -> RunState | No
 
 
 def leg_started(
-    claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool, guards_output: bool = False
+    claimed: Claimed,
+    run: RunState,
+    *,
+    at: int,
+    worker: str,
+    max_recoveries: int,
+    caretaker: bool,
+    terms: CallTerms,
+    guards_output: bool = False,
 ) -> LegStarted:
     """The first fact of a leg."""
     row = claimed.envelope
@@ -45,4 +54,5 @@ def leg_started(
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
         caretaker=caretaker,
         guards_output=guards_output,
+        terms=terms,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runward.core.redaction import SECRETS, Redactor
 from runward.engine.probes import FaultPoints
@@ -10,6 +10,7 @@ from runward.engine.timing import StoreTime
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
+from runward.ports.prices import NoPrices, Prices
 from runward.ports.reads import Reads
 from runward.ports.singletons import Singletons
 from runward.ports.store import Store
@@ -29,6 +30,7 @@ class Services:
     chance: Chance
     time: StoreTime
     telemetry: Telemetry
+    prices: Prices = field(default_factory=NoPrices)
     faults: FaultPoints | None = None
     """Where it breaks on purpose; None, as a rule: nowhere."""
     redactor: Redactor = SECRETS

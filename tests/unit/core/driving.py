@@ -35,6 +35,7 @@ from runward.core.runs.facts import (
     Screened,
     TimeCame,
 )
+from runward.core.runs.ledger import CallTerms, Rate
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import OutputTerms, RunState
@@ -45,6 +46,9 @@ from tests.unit.core.tooling import asked, screening
 
 T0 = 1_700_000_000_000
 """When every run of these tests is created, in milliseconds."""
+
+RATES = (Rate(input=250_000, output=2_000_000, cache_read=25_000, cache_write=312_500),)
+"""What the models of these tests cost: USD 0.25, 2, 0.025 and 0.3125 for a million tokens."""
 
 UID = "0" * 31 + "1"
 
@@ -113,7 +117,7 @@ def row_of(run: RunState, **differing: Any) -> Envelope:
 
 class Drive:
     """One run. `settle` makes the moves that `decide` asks for and saves, as a leg's commit does; `crash` loses what was not saved.
-    `gates` says which tools' calls have to be approved, and how."""
+    `gates` says which tools' calls have to be approved, and how; `terms` what is known of its model calls."""
 
     def __init__(
         self,
@@ -123,6 +127,7 @@ class Drive:
         gates: Mapping[str, ApprovalTerms] | None = None,
         outputs: OutputTerms | None = None,
         guards_input: bool = False,
+        terms: CallTerms | None = None,
         **limits: Any,
     ) -> None:
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
@@ -131,6 +136,7 @@ class Drive:
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
         self.gates = dict(gates or {})
+        self.terms = terms or CallTerms()
         self.requests: list[ApprovalRow] = []
         self.closed_requests: list[ApprovalClosing] = []
         self.closings: list[Letter] = []
@@ -147,6 +153,7 @@ class Drive:
             outputs=outputs,
             loops=outputs is None,
             guards_input=guards_input,
+            terms=self.terms,
         )
         self._take(emitted)
         self._save()
@@ -186,7 +193,7 @@ class Drive:
         """A new leg reads what was saved."""
         self.leg += 1
         self.run = with_results(codec.decode(self._text), [*self.receipts.values()])
-        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}"), **differing))
+        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}", terms=self.terms), **differing))
         return self
 
     def crash(self) -> Drive:

@@ -44,10 +44,11 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
-from tests.unit.core.storing import Store
+from tests.unit.core.storing import TERMS, Store
 
 SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)
 
@@ -119,6 +120,7 @@ class Leg:
                 exhausted=exhausted,
                 caretaker=caretaker,
                 guards_output=guards_output and not caretaker,
+                terms=CallTerms() if caretaker else TERMS,
             )
         )
         self.read_mail()

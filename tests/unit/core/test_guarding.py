@@ -8,9 +8,10 @@ from typing import Any, Literal
 import pytest
 
 from runward.core.messages import Message, TextPart
-from runward.core.runs import codec
+from runward.core.runs import budget, codec
 from runward.core.runs.decide import CallModel, ChooseModel, GuardInput, GuardOutput, VerifyOutput, Work
 from runward.core.runs.facts import AnswerReceived, Guarded, InputGuarded, OutputGuarded
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import OutputTerms
 from runward.core.usage import Usage
 from tests.unit.core.driving import Drive
@@ -182,3 +183,44 @@ def test_R39_a_leg_that_has_to_go_leaves_an_answer_to_the_next() -> None:
     drive.claim(caretaker=True)
     drive.settle()
     assert drive.status == "queued" and waits(drive)
+
+
+# -- and the ledger ----------------------------------------------------------------------------------------------------------
+
+
+def test_R33_what_is_reserved_is_for_the_input_as_it_came_then_as_guardrails_left_it() -> None:
+    drive = Drive(guards_input=True, terms=CallTerms(max_output_tokens=100)).claim()
+    drive.settle()
+    assert budget.reserved(drive.run).tokens == 2 + 100, "hello"
+    guards_input(drive, "a" * 30, *said("rewrite", "on_input"))
+    drive.settle()
+    assert budget.reserved(drive.run).tokens == 10 + 100 and drive.run.prompt_characters == 30
+
+
+def test_R33_an_input_that_guardrails_leave_too_long_for_the_bounds_is_not_sent() -> None:
+    drive = Drive(guards_input=True, max_total_tokens=100).claim()
+    drive.settle()
+    guards_input(drive, "a" * 300, *said("rewrite", "on_input"))
+    drive.broken_off(started=False).ended()
+    assert drive.stopped[0] == "budget_exceeded" and drive.run.usage.model_calls == 0
+
+
+def test_R33_an_answer_is_settled_before_it_is_guarded_and_counted_once() -> None:
+    drive = Drive().claim(guards_output=True)
+    drive.settle()
+    drive.answer("secret", finish="length")
+    drive.settle()
+    assert drive.run.ledger.spent.tokens == 15 and len(drive.of("usage")) == 1
+    drive.crash()
+    guards_output(drive, *said("rewrite"), text="left").ended()
+    assert drive.run.ledger.spent.tokens == 15 and len(drive.of("usage")) == 1 and drive.run.prompt_tokens == 15
+
+
+def test_R33_an_answer_cut_off_by_the_bounds_is_guarded_and_then_over_budget() -> None:
+    drive = Drive(max_total_tokens=100).claim(guards_output=True)
+    drive.settle()
+    drive.answer("half a sen", finish="length")
+    drive.settle()
+    drive.crash()
+    guards_output(drive).ended()
+    assert drive.stopped[0] == "budget_exceeded" and text(drive) == "half a sen"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runward.core.messages import Message
-from runward.core.runs import frames
+from runward.core.runs import budget, frames
+from runward.core.runs.budget import Plan, with_plan
 from runward.core.runs.emitted import Emitted
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.limits import Limits
 from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.values import replace
@@ -25,11 +27,14 @@ def begin(
     loops: bool = True,
     start_at: int | None = None,
     guards_input: bool = False,
+    terms: CallTerms | None = None,
+    overhead: int = 0,
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
     `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
     turn gives it (R27). `guards_input`: the agent's guardrails look at the input first, and it enters the transcript as they leave it.
+    `terms` is what is known of its model calls, `overhead` how many tokens every prompt is besides its messages.
     """
     numbered = () if guards_input else as_input(messages)
     phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
@@ -45,8 +50,14 @@ def begin(
         phase=phase,
         messages=len(numbered),
         input_unguarded=guards_input,
+        prompt_tokens=overhead,
+        rates=terms.rates if terms is not None and limits.max_cost_usd is not None else {},
     )
-    run = replace(run, reservation=Reservation(step=1, attempt=1, leg=0))
+    prompt = budget.prompt_of(budget.heard(run, messages))
+    made = budget.planned(run if terms is None else replace(run, terms=terms), prompt)
+    marker = Reservation(step=1, attempt=1, leg=0)
+    marker = with_plan(marker, made) if isinstance(made, Plan) else replace(marker, prompt=prompt)
+    run = replace(budget.heard(run, numbered), reservation=marker)
     return run, Emitted(frames=(frames.start(agent),), messages=numbered)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from runward.core.kernel.actor import Status
-from runward.core.runs import frames
+from runward.core.runs import budget, frames
 from runward.core.runs.begin import as_input
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied
@@ -27,7 +27,8 @@ def input_guarded(run: RunState, fact: InputGuarded) -> Applied:
     if fact.messages is None:
         return replace(run, ending=stopped(StopReason.GUARDRAIL_INPUT, fact.guarded)), said
     messages = as_input(fact.messages)
-    return replace(run, messages=len(messages)), said + Emitted(messages=messages)
+    run = replace(run, messages=len(messages))
+    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said + Emitted(messages=messages)
 
 
 def looks_at(run: RunState, answer: Answer) -> bool:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
+from runward.core.runs.ledger import Amount, CallTerms, Ledger, Rates
 from runward.core.runs.limits import Limits
 from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.waits import NOTHING, Wait
@@ -34,6 +35,7 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
     MAX_STEPS = "max_steps"
+    BUDGET_EXCEEDED = "budget_exceeded"
     REFUSAL = "refusal"
     CONTENT_FILTER = "content_filter"
     LENGTH = "length"
@@ -67,12 +69,25 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32)."""
+    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32).
+
+    `prompt` is what its prompt is estimated at, `output` how long its answer may be, in tokens, and `picos` what both may cost. `cut`:
+    the answer may be less long than asked for, because of what was left.
+    """
 
     step: int
     attempt: int
     leg: int
     not_before: int | None = None
+    prompt: int = 0
+    output: int = 0
+    picos: int = 0
+    cut: bool = False
+
+    @property
+    def amount(self) -> Amount:
+        """What is reserved."""
+        return Amount(tokens=self.prompt + self.output, picos=self.picos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +123,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model answered, whole. In finalization `output` is the value it stands for, or `complaint` says why it is none."""
+    """What a model answered, whole. In finalization `output` is the value it stands for, or `complaint` says why it is none. `cut`: it
+    could be less long than asked for, because of what was left."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -120,6 +136,7 @@ class Answer:
     opaque_format: str | None = None
     output: Any = None
     complaint: str | None = None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +170,8 @@ class RunState:
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
     - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
+    - `ledger` is what all calls cost. `prompt_tokens` are those of the last prompt and answer as the model counted them, and
+      `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
     """
@@ -184,6 +203,10 @@ class RunState:
     usage: Usage = field(default_factory=Usage)
     reservation: Reservation | None = None
     lost_model_calls: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    rates: Mapping[str, Rates] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    prompt_characters: int = 0
     model_failures: int = 0
     model_retry_at: int | None = None
     turn: tuple[Call, ...] = ()
@@ -209,6 +232,7 @@ class RunState:
     draining: bool = False
     hurried: bool = False
     guards_output: bool = False
+    terms: CallTerms = field(default_factory=CallTerms)
 
     @property
     def withholds(self) -> bool:
