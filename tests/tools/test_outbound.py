@@ -7,6 +7,7 @@ import datetime
 import gzip
 import ipaddress
 import ssl
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -304,8 +305,13 @@ async def test_the_bound_is_exact(most: int) -> None:
 async def test_a_bomb_is_not_unpacked() -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
     async with Web({"/": answer(200, bomb, headers={"Content-Encoding": "gzip"})}) as web:
-        came = await send(client(web.place), f"{web.url}/", most=100_000)
-        assert len(bomb) < 100_000 and came.fault == "too_large"
+        tracemalloc.start()
+        try:
+            came = await send(client(web.place), f"{web.url}/", most=100_000)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(bomb) < 100_000 and came.fault == "too_large" and most < 20_000_000
 
 
 GZIPPED = gzip.compress(b"text")

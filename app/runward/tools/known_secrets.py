@@ -18,7 +18,7 @@ SHORTEST: Final = 6
 
 
 class KnownSecrets:
-    """Learns values, and takes them out of texts, also where they are percent-encoded, in base64, or escaped as JSON is."""
+    """Learns values, and takes them out of texts, in whatever case, also where they are percent-encoded, in base64 or escaped for JSON."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
@@ -28,7 +28,8 @@ class KnownSecrets:
         """From here on this value is secret."""
         if len(value) >= SHORTEST:
             self._forms.update(_forms(value))
-            self._pattern = re.compile("|".join(re.escape(form) for form in sorted(self._forms, key=len, reverse=True)))
+            forms = sorted(self._forms, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, forms)), re.IGNORECASE)
 
     def redact(self, text: str) -> str:
         """A text without any of the secrets. Do this before it is cut: half of a secret is not found."""
@@ -52,9 +53,7 @@ class KnownSecrets:
 def _forms(value: str) -> Iterator[str]:
     """How a value may be written where it comes back."""
     yield value
-    for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
-        yield escaped
-        yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
+    yield from (quote(value, safe=""), quote(value), quote_plus(value))
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
