@@ -74,6 +74,8 @@ def test_it_is_a_tool_of_the_port() -> None:
         False,
     )
     assert body.refusal({"sku": "a"}) is None
+    assert body.refusal({"sku": "a", "admin": True}) == "The arguments do not fit: `admin` is not allowed."
+    assert body_of(Sent(incoming()), parameters={**PARAMETERS, "additionalProperties": True}).refusal({"sku": "a", "admin": True}) is None
     assert body.refusal({}) == "The arguments do not fit: `sku` is missing."
     assert body.refusal({"sku": ".."}) == "The arguments do not fit: they would lead to another path."
 
@@ -303,6 +305,7 @@ def required(environ: dict[str, str], *opened: str, **given: Any) -> None:
         ({"url": "https://erp.internal/{sku}?key=${ERP_KEY}"}, {}, ["ERP_KEY", "not set"]),
         ({"headers": {"Authorization": "Bearer ${ERP_KEY}"}}, {"ERP_KEY": "s3cr3t\n"}, ["ERP_KEY", "Authorization", "one line"]),
         ({"headers": {"Authorization": "Bearer ${ERP_KEY}"}}, {"ERP_KEY": "s3cr3t\u00e9"}, ["ERP_KEY", "printable ASCII"]),
+        ({"url": "https://erp.internal/{sku}?key=${ERP_KEY}"}, {"ERP_KEY": "s3cr3t\udcff"}, ["ERP_KEY", "UTF-8"]),
         ({"url": "http://example.com/{sku}"}, {}, ["'stock'", "RUNWARD_OUTBOUND_PLAIN_HTTP"]),
         ({"url": "https://10.0.0.1/{sku}"}, {}, ["'stock'", "RUNWARD_OUTBOUND_HOSTS"]),
         ({"url": "https://2130706433/{sku}"}, {}, ["'stock'"]),
@@ -321,10 +324,11 @@ def test_and_starts_with_those_that_can() -> None:
 
 async def test_without_its_settings_a_call_does_not_start() -> None:
     """In a test's own service, which starts without them."""
-    sent = Sent(incoming())
-    with pytest.raises(ToolError, match="not started"):
-        await body_of(sent, headers={"X-Key": "${ERP_KEY}"}).invoke({"sku": "a"}, make_context())
-    assert sent.sent == []
+    for environ in ({}, {"ERP_KEY": "\udcff"}):
+        sent = Sent(incoming())
+        with pytest.raises(ToolError, match="not started"):
+            await body_of(sent, headers={"X-Key": "${ERP_KEY}"}, environ=environ).invoke({"sku": "a"}, make_context())
+        assert sent.sent == []
 
 
 # -- in a run, against real servers --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from runward.core.errors import DefinitionError
 from runward.ports.outbound import Incoming, OutboundRefused, Outgoing, Unanswered, Unreachable
 from runward.tools.destinations import Destinations, places_of
 from runward.tools.outbound import MAX_REDIRECTS, GuardedClient
@@ -333,6 +334,13 @@ async def test_huge_headers_are_no_answer() -> None:
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_authorities_that_cannot_be_read_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in (tmp_path / "missing.pem", Path(__file__)):
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        with pytest.raises(DefinitionError, match="SSL_CERT_FILE"):
+            client()
 
 
 def certificate(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:

@@ -89,6 +89,8 @@ class HttpTool(AnyTool):
     on_unknown: OnUnknown = "reconcile"
 
     def __post_init__(self) -> None:
+        if isinstance(self.parameters, Mapping):  # what nobody named is not sent, unless the author says so
+            object.__setattr__(self, "parameters", {"additionalProperties": False, **self.parameters})
         AnyTool.__post_init__(self)
         of = f"Tool {self.name!r}"
         check_url(self.url, self.parameters, of)

@@ -55,7 +55,7 @@ class HttpBody:
         self._secrets = outward.secrets
         self._max_bytes = max_result_bytes
         self._missing = missing_of(tool, outward.environ)
-        values = {name: outward.environ.get(name, "") for name in references_of(tool)}
+        values = {name: "" if self._missing else outward.environ[name] for name in references_of(tool)}
         for value in values.values():
             self._secrets.learn(value)
         self._headers = tuple((name, with_references(text, values)) for name, text in tool.headers.items())

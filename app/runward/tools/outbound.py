@@ -14,12 +14,12 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
 import httpx
 
+from runward.core.errors import DefinitionError
 from runward.ports.outbound import Incoming, OutboundError, OutboundRefused, Outgoing, Unanswered, Unreachable
 from runward.ports.telemetry import Telemetry
 from runward.tools.addresses import Address
@@ -60,7 +60,10 @@ class _Hop:
 
 
 class GuardedClient:
-    """`ports.outbound.Outbound`. What it logs goes through `redact`. `resolve` and `transport` are the real ones but in tests."""
+    """`ports.outbound.Outbound`. What it logs goes through `redact`. `resolve` and `transport` are the real ones but in tests.
+
+    Raises DefinitionError for authorities of certificates that cannot be read.
+    """
 
     def __init__(
         self,
@@ -76,11 +79,7 @@ class GuardedClient:
         self._redact = redact
         self._resolve = resolve
         self._transport = transport or _transport
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        """Certificates are checked, by the authorities of `SSL_CERT_FILE` or `SSL_CERT_DIR`, else by those that come with httpx."""
-        return httpx.create_ssl_context()
+        self._tls = _tls()
 
     async def send(self, outgoing: Outgoing) -> Incoming:
         """Raises OutboundError, and nothing else but CancelledError."""
@@ -220,6 +219,14 @@ def _failure(target: Target, error: Exception, *, sent: bool) -> OutboundError:
         found = Unreachable(f"{target.host} port {target.port} could not be connected to.")
     found.__cause__ = error
     return found
+
+
+def _tls() -> ssl.SSLContext:
+    """Certificates are checked, by the authorities of `SSL_CERT_FILE` or `SSL_CERT_DIR`, else by those that come with httpx."""
+    try:
+        return httpx.create_ssl_context()
+    except (OSError, ssl.SSLError) as error:
+        raise DefinitionError("SSL_CERT_FILE or SSL_CERT_DIR names no certificates that can be read.") from error
 
 
 def _transport(tls: ssl.SSLContext) -> httpx.AsyncBaseTransport:

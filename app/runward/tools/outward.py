@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from runward.agents.elsewhere import HttpTool
 from runward.agents.templates import is_header_value, references, with_arguments, with_references
 from runward.core.errors import DefinitionError
+from runward.core.text import is_clean
 from runward.ports.outbound import Outbound, OutboundRefused
 from runward.tools.destinations import Destinations, target_of
 from runward.tools.known_secrets import KnownSecrets
@@ -42,6 +43,7 @@ def references_of(tool: HttpTool) -> list[str]:
 def missing_of(tool: HttpTool, environ: Mapping[str, str]) -> list[str]:
     """What the environment lacks for a tool, a phrase each that names the variable: it is not set, or cannot stand where it has to."""
     lacking = [f"the environment variable {name}, which is not set" for name in references_of(tool) if not environ.get(name)]
+    lacking += [f"another {name}: it is not UTF-8" for name in references(tool.url) if not is_clean(environ.get(name, ""))]
     for header, text in tool.headers.items():
         names = references(text)
         if all(environ.get(name) for name in names) and not is_header_value(with_references(text, environ)):
