@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """The only other hosts that HTTP tools may reach. Without it, any public one."""
     outbound_plain_http: Literal["opened", "any"] = "opened"
     """Where HTTP tools may go without TLS: to the hosts of `outbound_hosts`, or to any."""
+    prices: str | None = None
+    """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
     """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""
     log_format: Literal["console", "json"] | None = None

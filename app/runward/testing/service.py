@@ -25,6 +25,7 @@ from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
+from runward.models.prices import PriceTable
 from runward.ports.telemetry import Telemetry
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
@@ -108,6 +109,7 @@ class TestService:
             chance=SystemChance(),
             time=StoreTime(self.clock),
             telemetry=logging_telemetry(None),
+            prices=PriceTable(),
         )
         registry, models = Registry(agents), ModelClients(self.clock)
         outward = cache(lambda: self._outward(services.telemetry, outbound_hosts))
