@@ -99,6 +99,7 @@ def test_no_argument_changes_host_path_or_query(value: Any) -> None:
         ({"sku": "a", "tags": ["x", "y"], "none": None, "empty": []}, "tags=x&tags=y"),
         ({"sku": "a", "deep": {"b": [1]}}, "deep=%7B%22b%22%3A%5B1%5D%7D"),
         ({"sku": "a", "a=b&c": "\r\n"}, "a%3Db%26c=%0D%0A"),
+        ({"sku": "a", "\ud800": "\udfff"}, "%3F=%3F"),
     ],
 )
 def test_other_arguments_are_the_query(arguments: dict[str, Any], query: str) -> None:

@@ -251,6 +251,16 @@ async def test_the_connection_ends_after_the_request_was_sent(handler: Any) -> N
         assert error.value.sent
 
 
+async def test_who_is_cancelled_lets_go_of_the_connection() -> None:
+    async with Web({"/": silence}) as web:
+        sending = asyncio.ensure_future(send(client(web.place), f"{web.url}/", "POST"))
+        await asyncio.wait_for(web.asked.wait(), 5)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await asyncio.wait_for(web.gone.wait(), 5)
+
+
 async def test_a_body_that_is_cut_off_is_a_fault_of_an_answer_whose_status_is_known() -> None:
     async def half(_: Came, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
@@ -387,10 +397,12 @@ async def test_certificates_are_checked_for_the_name(
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     names = Names(erp_internal=[["127.0.0.1"]], other_internal=[["127.0.0.1"]])
     async with Web({"/": answer(200)}, tls=context) as web:
-        sending = send(client(host, names=names), f"https://{host}:{web.port}/", "POST", headers=[("X-Key", "k")])
+        heard = Heard()
+        sending = send(client(host, names=names, heard=heard), f"https://{host}:{web.port}/", "POST", headers=[("X-Key", "k")])
         if fits and trusted:
             assert (await sending).status == 200
         else:
             with pytest.raises(Unreachable) as error:
                 await sending
             assert not error.value.sent and web.requests == []
+            assert "certificate" in error.value.detail and heard.names == ["outbound_failed"]

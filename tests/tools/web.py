@@ -52,6 +52,8 @@ class Web:
     tls: ssl.SSLContext | None = None
     requests: list[Came] = field(default_factory=list)
     connections: int = 0
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a request has come."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a client has closed a connection."""
 
@@ -88,18 +90,28 @@ class Web:
             came = await _read(reader)
             if came is not None:
                 self.requests.append(came)
+                self.asked.set()
                 known = self.answers.get(came.path.partition("?")[0], answer(404, "nothing here", kind="text/plain"))
                 if isinstance(known, bytes):
                     writer.write(known)
                     await writer.drain()
                 else:
-                    await known(came, writer)
+                    await self._handled(known, came, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client has gone, or the test is over
         finally:
             self.gone.set()
             self._tasks.discard(task)
             writer.close()
+
+    async def _handled(self, handler: Handler, came: Came, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the handler is done, or the client has gone."""
+        handling = asyncio.ensure_future(handler(came, writer))
+        gone = asyncio.ensure_future(reader.read(1))
+        await asyncio.wait((handling, gone), return_when=asyncio.FIRST_COMPLETED)
+        for task in (handling, gone):
+            task.cancel()
+        await asyncio.gather(handling, gone, return_exceptions=True)
 
 
 async def _read(reader: asyncio.StreamReader) -> Came | None:
@@ -123,8 +135,8 @@ async def reset(_: Came, writer: asyncio.StreamWriter) -> None:
 
 
 async def silence(_: Came, writer: asyncio.StreamWriter) -> None:
-    """Nothing is said until the client goes."""
-    await writer.wait_closed()
+    """Nothing is said, for as long as the client stays."""
+    await asyncio.Event().wait()
 
 
 def drips(start: bytes, drop: bytes, *, every: float = 0.01) -> Handler:
@@ -132,7 +144,7 @@ def drips(start: bytes, drop: bytes, *, every: float = 0.01) -> Handler:
 
     async def handler(_: Came, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
-        while not writer.transport.is_closing():
+        while True:
             writer.write(drop)
             await writer.drain()
             await asyncio.sleep(every)

@@ -101,7 +101,7 @@ class HttpBody:
         headers = [*self._headers]
         body = None
         if self._method not in ("GET", "DELETE"):
-            body = json.dumps(rest, ensure_ascii=False, separators=(",", ":")).encode()
+            body = json.dumps(rest, separators=(",", ":")).encode()
             if "content-type" not in given:
                 headers.append(("Content-Type", "application/json"))
         if "accept" not in given:

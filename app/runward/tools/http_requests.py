@@ -59,7 +59,7 @@ def _pairs(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name, value in arguments.items():
         for each in value if isinstance(value, list) else [value]:
             if each is not None:
-                yield f"{quote(name, safe='')}={quote(_scalar(each), safe='', errors='replace')}"
+                yield f"{quote(name, safe='', errors='replace')}={quote(_scalar(each), safe='', errors='replace')}"
 
 
 def _scalar(value: Any) -> str:

@@ -89,6 +89,9 @@ class GuardedClient:
         except OutboundRefused as error:
             self._telemetry.problem("outbound_refused", error, reason=self._redact(error.detail))
             raise
+        except OutboundError as error:
+            self._telemetry.problem("outbound_failed", error, reason=self._redact(error.detail))
+            raise
 
     async def _travel(self, outgoing: Outgoing, deadline: float) -> Incoming:
         target = target_of(outgoing.url)
@@ -215,10 +218,18 @@ def _failure(target: Target, error: Exception, *, sent: bool) -> OutboundError:
         found: OutboundError = Unanswered(f"The connection to {target.host} ended, or was silent, before the answer had come.", sent=True)
     elif isinstance(error, httpx.TimeoutException):
         found = Unreachable(f"{target.host} port {target.port} could not be connected to in time.")
+    elif _is_about_certificates(error):
+        found = Unreachable(f"{target.host} port {target.port} has no valid certificate for this name (see SSL_CERT_FILE).")
     else:
         found = Unreachable(f"{target.host} port {target.port} could not be connected to.")
     found.__cause__ = error
     return found
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _tls() -> ssl.SSLContext:
