@@ -7,8 +7,6 @@ manifest says so beforehand.
 from __future__ import annotations
 
 from runward.agents.agent import Agent
-from runward.agents.elsewhere import HttpTool
-from runward.agents.tools import AnyTool
 from runward.core.errors import RunwardError
 
 
@@ -18,16 +16,8 @@ class Unsupported(RunwardError):
     default_code = "unsupported"
 
 
-def unsupported_call(tool: AnyTool) -> str | None:
-    """Why a call of this tool cannot be made good on in this version; None when it can run."""
-    if not isinstance(tool, HttpTool):
-        return None
-    return f"Tool {tool.name!r} uses HTTP tools, which this version of the service does not run yet."
-
-
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
-    found = [unsupported_call(tool) for tool in agent.tools]
-    if agent.handoffs:
-        found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
-    return tuple(each for each in found if each is not None)
+    if not agent.handoffs:
+        return ()
+    return (f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.",)

@@ -77,8 +77,6 @@ class Screener:
         offers = {**self._requested(), **self._deployed.waiting, **self._deployed.tools}
         calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
         for call in calls:
-            if call.offered and call.name in self._deployed.unsupported:
-                return self._broke("internal", self._deployed.unsupported[call.name], {"tool_name": call.name})
             offer = offers.get(call.name) if call.offered else None
             if offer is not None and not self._policy().permits(call.name, offer.traits.effect.value):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
