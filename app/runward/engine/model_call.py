@@ -14,6 +14,7 @@ from runward.core.runs import frames
 from runward.core.runs.decide import CallModel
 from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, Happening, ModelBrokenOff, ModelFailed
 from runward.engine.authors import AuthorFailed
+from runward.engine.circuits import Circuits, Passage
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.outputs import Drafts, OutputReader
@@ -26,25 +27,35 @@ UNEXPECTED = "The model client failed unexpectedly."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
-    as much of it as is there."""
+    as much of it as is there. `waits`: there is no other model to ask, so that it is worth waiting for this one."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
     draft: Callable[[Any], Frame] | None = None
+    waits: bool = True
 
 
 class ModelCall:
     """One attempt of one model call. `stop` breaks it off; its outcome then says whether the request may have been sent."""
 
     def __init__(
-        self, activity: CallModel, *, prepare: Callable[[], Awaitable[Prepared]], journal: Journal, hold: Hold, services: Services
+        self,
+        activity: CallModel,
+        *,
+        prepare: Callable[[], Awaitable[Prepared]],
+        journal: Journal,
+        hold: Hold,
+        services: Services,
+        circuits: Circuits,
     ) -> None:
         self._activity = activity
         self._prepare = prepare
         self._journal = journal
         self._hold = hold
         self._services = services
+        self._circuits = circuits
+        self._passage: Passage | None = None
         self._task: asyncio.Task[object] | None = None
         self._stopping = False
         self._sent = False
@@ -76,17 +87,7 @@ class ModelCall:
             await self._services.clock.sleep(self._services.time.seconds_until(self._activity.not_before))
         try:
             prepared = await self._prepare()
-            if (faults := self._services.faults) is not None:
-                await faults.reach("before_model")
-            await self._hold.fresh()
-            self._sent = True
-            self._offered = frozenset(tool.name for tool in prepared.request.tools)
-            if prepared.reader is not None and prepared.draft is not None:
-                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
-            self._by_tool = prepared.request.output_mode == "tool"
-            answer = await prepared.client.call(prepared.request, self._delta)
-            if faults is not None:
-                await faults.reach("after_model")
+            answer = await self._asked(prepared)
         except ModelCallError as error:
             self._services.telemetry.event("model_call_failed", kind=error.kind, status=error.status, step=step, attempt=attempt)
             return self._failed(error)
@@ -103,7 +104,33 @@ class ModelCall:
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
         return self._received(answer, prepared.reader)
 
+    async def _asked(self, prepared: Prepared) -> ModelAnswer:
+        """Asks the model, if its circuit lets it."""
+        faults = self._services.faults
+        passage = self._passage = await self._circuits.of(prepared.client).admitted(waits=prepared.waits)
+        try:
+            if faults is not None:
+                await faults.reach("before_model")
+            await self._hold.fresh()
+            self._sent = True
+            self._offered = frozenset(tool.name for tool in prepared.request.tools)
+            if prepared.reader is not None and prepared.draft is not None:
+                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
+            self._by_tool = prepared.request.output_mode == "tool"
+            answer = await prepared.client.call(prepared.request, self._delta)
+            passage.answered()
+        except ModelCallError as error:
+            passage.failed(error, waits=prepared.waits)
+            raise
+        finally:
+            passage.over()
+        if faults is not None:
+            await faults.reach("after_model")
+        return answer
+
     async def _delta(self, delta: ModelDelta) -> None:
+        if self._passage is not None:
+            self._passage.begins()
         self._journal.emit((self._frame(delta),))
         if self._drafts is not None and (draft := self._drafts.after(delta)) is not None:
             self._journal.emit((draft,))
@@ -158,6 +185,7 @@ class ModelCall:
             code=error.kind,
             message=error.message,
             transient=error.transient,
+            sent=self._sent,
             billed=error.billed,
             after_content=error.after_content,
             retry_after_ms=None if error.retry_after is None else round(error.retry_after * 1000),

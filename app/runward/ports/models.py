@@ -103,7 +103,8 @@ class ModelCallError(Exception):
     """A model call that gave no whole answer.
 
     `kind` is one of `rate_limited`, `server_error`, `network`, `timeout`, `bad_response`, `cut_off` (retryable) and `auth`, `quota`,
-    `rejected`, `context_overflow`, `content_filter`, `missing_key` (not). `transient`: the same call may succeed later. `billed`: the
+    `rejected`, `context_overflow`, `content_filter`, `missing_key` (not); `circuit_open` (retryable) is the engine's own, for a call that
+    was not made. `transient`: the same call may succeed later. `billed`: the
     provider may charge for it. `after_content`: something of the answer had arrived. `retry_after` is in seconds. The message is for
     people and holds nothing secret: never the provider's own text.
     """

@@ -95,7 +95,7 @@ class AnswerReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
-    """A model call gave no whole answer."""
+    """A model call gave no whole answer. `sent`: the request may have been sent."""
 
     at: int
     step: int
@@ -106,6 +106,7 @@ class ModelFailed:
     billed: bool
     after_content: bool
     retry_after_ms: int | None
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

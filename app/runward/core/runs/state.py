@@ -129,7 +129,8 @@ class RunState:
     - `hold` parks the run; `holds` and `releases` count those applied. `denied`: a call was denied, or nobody decided in time.
     - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
-    - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
+    - `model_failures` counts the failed attempts of the model call in hand, the last one failed with the code `model_failure`;
+      `model_retry_at` is when the next may start.
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
@@ -161,6 +162,7 @@ class RunState:
     reservation: Reservation | None = None
     lost_model_calls: int = 0
     model_failures: int = 0
+    model_failure: str = ""
     model_retry_at: int | None = None
     turn: tuple[Call, ...] = ()
     finish_reason: str = ""
