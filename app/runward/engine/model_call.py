@@ -26,12 +26,13 @@ UNEXPECTED = "The model client failed unexpectedly."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
-    as much of it as is there. `waits`: there is no other model to ask, so that it is worth waiting for this one."""
+    """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, as a property of an object if it
+    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth waiting for this one."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
+    wrapped: bool = False
     draft: Callable[[Any], Frame] | None = None
     waits: bool = True
 
@@ -102,7 +103,7 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
             self._services.telemetry.problem("model_client_failed", error)
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
-        return self._received(answer, prepared.reader)
+        return self._received(answer, prepared)
 
     async def _asked(self, prepared: Prepared) -> ModelAnswer:
         """Asks the model, if its circuit lets it."""
@@ -115,7 +116,7 @@ class ModelCall:
             self._sent = True
             self._offered = frozenset(tool.name for tool in prepared.request.tools)
             if prepared.reader is not None and prepared.draft is not None:
-                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
+                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock, wrapped=prepared.wrapped)
             self._by_tool = prepared.request.output_mode == "tool"
             answer = await prepared.client.call(prepared.request, self._delta)
             passage.answered()
@@ -144,12 +145,12 @@ class ModelCall:
             return frames.reasoning_delta(step, attempt, delta.text)
         return frames.tool_input_delta(step, call_id(step, delta.index), delta.tool_name, delta.text)
 
-    def _received(self, answer: ModelAnswer, reader: OutputReader | None) -> AnswerReceived:
-        fact = self._answered(answer)
+    def _received(self, answer: ModelAnswer, prepared: Prepared) -> AnswerReceived:
+        fact, reader = self._answered(answer), prepared.reader
         if reader is None:
             return fact
         given = next((call.arguments for call in answer.calls if call.tool_name == reader.name and self._by_tool), None)
-        read = reader.read(fact.text) if given is None else reader.read_call(given)
+        read = reader.read(fact.text if given is None else given, wrapped=prepared.wrapped)
         if given is not None:  # the answer came as a call: it is the text, and what the provider would see again is not
             fact = replace(fact, text=given, calls=(), finish="stop", opaque=None, opaque_format=None)
         return replace(fact, output=read.value, complaint=read.complaint)

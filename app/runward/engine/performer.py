@@ -165,7 +165,7 @@ class Performer:
             messages=messages,
             tools=asked.tools,
             tool_choice=asked.tool_choice,
-            output_schema=None if reader is None else reader.json_schema,
+            output_schema=asked.schema,
             output_name=None if reader is None else reader.name,
             output_mode=asked.mode,
             settings=Settings(
@@ -179,7 +179,14 @@ class Performer:
             first_event_timeout_seconds=limits.first_event_timeout_seconds,
             chunk_timeout_seconds=limits.chunk_timeout_seconds,
         )
-        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value), waits=not run.fallbacks)
+        return Prepared(
+            client=client,
+            request=request,
+            reader=reader,
+            wrapped=asked.wrapped,
+            draft=lambda value: draft_frame(run, value),
+            waits=not run.fallbacks,
+        )
 
     def _reader(self) -> OutputReader:
         """What reads the run's typed answers, made once per leg."""

@@ -43,6 +43,11 @@ class ProviderClient:
         """What the library knows of the model."""
         return bool(self._opened.model.profile.get("supports_json_schema_output", False))
 
+    @property
+    def objects_only(self) -> bool:
+        """OpenAI rejects every other schema; no provider rejects these."""
+        return True
+
     async def call(self, request: ModelRequest, on_delta: OnDelta) -> ModelAnswer:
         """One request; see `ports.models.ModelClient`."""
         return await _Call(self._name, self._opened, request, on_delta).run()

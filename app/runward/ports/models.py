@@ -139,6 +139,7 @@ class ModelClient(Protocol):
     - Cancelling the task closes the connection at once.
     - Text is cleaned (R47). Nothing of the request or the answer is logged.
     - A client whose `native_output` is False cannot hold answers to `output_schema` by itself: then they are asked for as a tool's call.
+      One whose `objects_only` is True is given schemas of objects alone.
     """
 
     @property

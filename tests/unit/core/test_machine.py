@@ -384,6 +384,7 @@ class Runs(RuleBasedStateMachine):
         attempt = data.draw(st.sampled_from([*self.world.asked]))
         if VerifyOutput(attempt) in self.leg.going or any(isinstance(fact, VerdictGiven) for fact in self.leg.facts):
             return
+        self.leg.take_facts()
         before = self.leg.run
         self.leg.facts.append(VerdictGiven(at=self.at, attempt=attempt, kind=data.draw(st.sampled_from(VERDICTS)), message="Late."))
         self.leg.take_facts()
