@@ -145,8 +145,10 @@ def asked_for(
     be called; how the model is held to the answer's type is the output's mode, or what its provider can."""
     if reader is None:
         return Asked(instructions=instructions, tools=tools, tool_choice=choice or "auto")
-    mode = reader.mode if reader.mode != "auto" else "native" if getattr(client, "native_output", True) else "tool"
-    schema = reader.json_schema
+    schema, mode = reader.json_schema, reader.mode
+    if mode == "auto":
+        holds = getattr(client, "holds_to", None)
+        mode = "native" if holds is None or holds(as_object(schema)) else "tool"
     if mode == "tool":
         answer = ToolSpec(name=reader.name, description="Give the final answer.", parameters=as_object(schema))
         wrapped = not is_object(schema)

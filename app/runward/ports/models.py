@@ -138,8 +138,8 @@ class ModelClient(Protocol):
     - An answer that is not whole (cut stream, no finish mark, timeout) is a `ModelCallError`, never an answer (I-08).
     - Cancelling the task closes the connection at once.
     - Text is cleaned (R47). Nothing of the request or the answer is logged.
-    - A client whose `native_output` is False cannot hold answers to `output_schema` by itself: then they are asked for as a tool's call.
-      One whose `objects_only` is True is given schemas of objects alone.
+    - A client may have `holds_to(schema)`, which says whether it can hold an answer to a schema by itself; where it cannot, answers are
+      asked for as a tool's call. One whose `objects_only` is True is given schemas of objects alone.
     """
 
     @property

@@ -9,6 +9,7 @@ import pytest
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import How
 from runward.core.runs.decide import CallModel, VerifyOutput, Work
+from runward.core.runs.facts import Broke
 from runward.core.runs.sentences import FINAL_ANSWER
 from runward.core.runs.state import OutputTerms, Phase
 from tests.unit.core.driving import Drive
@@ -151,6 +152,13 @@ def test_R37_a_cancel_outranks_the_verdict() -> None:
     drive = candidate().gets()
     drive.judges("verified")
     assert stop(drive) == "cancelled"
+
+
+def test_R28_a_verdict_changes_nothing_about_an_end_that_is_decided() -> None:
+    drive = candidate()
+    drive.apply(Broke(at=drive.at, code="internal", message="A bug of the agent.", details={}))
+    drive.judges("verified").ended()
+    assert (drive.status, drive.run.output) == (Status.FAILED, None)
 
 
 # -- failures --------------------------------------------------------------------------------------------------------------
