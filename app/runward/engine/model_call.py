@@ -27,7 +27,8 @@ UNEXPECTED = "The model client failed unexpectedly."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, as a property of an object if it
-    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth waiting for this one."""
+    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth
+    waiting for this one."""
 
     client: ModelClient
     request: ModelRequest
