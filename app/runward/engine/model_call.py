@@ -12,7 +12,8 @@ from runward.core.ids import call_id
 from runward.core.kernel.frames import Frame
 from runward.core.runs import frames
 from runward.core.runs.decide import CallModel
-from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, Happening, ModelBrokenOff, ModelFailed
+from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, CallRefused, Happening, ModelBrokenOff, ModelFailed
+from runward.engine.allowance import TooLittleLeft
 from runward.engine.authors import AuthorFailed
 from runward.engine.circuits import Circuits, Passage
 from runward.engine.hold import Hold, LeaseLost
@@ -28,7 +29,7 @@ UNEXPECTED = "The model client failed unexpectedly."
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, as a property of an object if it
     was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth
-    waiting for this one."""
+    waiting for this one. `cut`: the answer may be less long than the agent asks for, to keep the run's bounds."""
 
     client: ModelClient
     request: ModelRequest
@@ -36,6 +37,7 @@ class Prepared:
     wrapped: bool = False
     draft: Callable[[Any], Frame] | None = None
     waits: bool = True
+    cut: bool = False
 
 
 class ModelCall:
@@ -95,6 +97,8 @@ class ModelCall:
             return self._failed(error)
         except LeaseLost:
             raise
+        except TooLittleLeft as error:
+            return CallRefused(at=self._services.time.now(), step=step, attempt=attempt, prompt=error.prompt)
         except AuthorFailed as error:
             self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
             return self._broke("internal", f"The agent's {error.what} failed unexpectedly.")
@@ -104,7 +108,7 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
             self._services.telemetry.problem("model_client_failed", error)
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
-        return self._received(answer, prepared)
+        return replace(self._received(answer, prepared), cut=prepared.cut)
 
     async def _asked(self, prepared: Prepared) -> ModelAnswer:
         """Asks the model, if its circuit lets it."""

@@ -36,6 +36,7 @@ from runward.core.runs.facts import (
     TimeCame,
     VerdictGiven,
 )
+from runward.core.runs.ledger import CallTerms, Rate
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import OutputTerms, RunState
@@ -46,6 +47,9 @@ from tests.unit.core.tooling import asked, screening
 
 T0 = 1_700_000_000_000
 """When every run of these tests is created, in milliseconds."""
+
+RATES = (Rate(input=250_000, output=2_000_000, cache_read=25_000, cache_write=312_500),)
+"""What the models of these tests cost: USD 0.25, 2, 0.025 and 0.3125 for a million tokens."""
 
 UID = "0" * 31 + "1"
 
@@ -114,7 +118,7 @@ def row_of(run: RunState, **differing: Any) -> Envelope:
 
 class Drive:
     """One run. `settle` makes the moves that `decide` asks for and saves, as a leg's commit does; `crash` loses what was not saved.
-    `gates` says which tools' calls have to be approved, and how."""
+    `gates` says which tools' calls have to be approved, and how; `terms` what is known of its model calls."""
 
     def __init__(
         self,
@@ -125,6 +129,7 @@ class Drive:
         outputs: OutputTerms | None = None,
         loops: bool = True,
         fallbacks: Sequence[str] = (),
+        terms: CallTerms | None = None,
         **limits: Any,
     ) -> None:
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
@@ -133,6 +138,7 @@ class Drive:
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
         self.gates = dict(gates or {})
+        self.terms = terms or CallTerms()
         self.requests: list[ApprovalRow] = []
         self.closed_requests: list[ApprovalClosing] = []
         self.closings: list[Letter] = []
@@ -149,6 +155,7 @@ class Drive:
             fallbacks=fallbacks,
             outputs=outputs,
             loops=loops,
+            terms=self.terms,
         )
         self._take(emitted)
         self._save()
@@ -188,7 +195,7 @@ class Drive:
         """A new leg reads what was saved."""
         self.leg += 1
         self.run = with_results(codec.decode(self._text), [*self.receipts.values()])
-        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}"), **differing))
+        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}", terms=self.terms), **differing))
         return self
 
     def crash(self) -> Drive:

@@ -36,10 +36,10 @@ from runward.core.runs.facts import (
     VerdictGiven,
 )
 from runward.core.runs.limits import Limits
-from runward.core.runs.state import OutputTerms, Phase, RunState
+from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
-from tests.unit.core.driving import T0, given, ok
+from tests.unit.core.driving import RATES, T0, given, ok
 from tests.unit.core.people import Input, answers, hand_of_an_operator
 from tests.unit.core.shell import Going, Leg, World
 from tests.unit.core.storing import Store
@@ -57,6 +57,8 @@ limits = st.builds(
     model_retries=st.integers(0, 2),
     max_output_attempts=st.integers(1, 3),
     max_verify_attempts=st.integers(1, 3),
+    max_total_tokens=st.sampled_from([None, None, 1, 60, 200, 700]),
+    max_cost_usd=st.sampled_from([None, None, "0.000000000001", "0.0001", "0.001"]),
 )
 OUTPUTS = st.sampled_from([None, None, OutputTerms(), OutputTerms(verifies=True), OutputTerms(verifies=True)])
 FALLBACKS = st.sampled_from([(), (), ("test:second",), ("test:second", "test:third")])
@@ -79,6 +81,7 @@ calls = st.lists(
 )
 FINISHES = ["tool_calls", "stop"] * 25 + ["length", "content_filter", "refusal"]
 STREAMING = ["answers"] * 8 + ["streams"] * 6 + ["fails"]
+USED = ["less"] * 8 + ["all", "more", "unsaid"]
 NATURAL = [How.RETURNED] * 5 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.ASKS] + [How.CANNOT_TELL] * 4
 PROBED = [ProbeStatus.HAPPENED, ProbeStatus.DID_NOT_HAPPEN, ProbeStatus.CANNOT_TELL, ProbeStatus.FAILED]
 GATES = {
@@ -98,6 +101,19 @@ TROUBLE = [
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
 MOSTLY = st.sampled_from([True] * 5 + [False])
+
+
+def usage_of(used: str, reservation: Reservation) -> Usage:
+    """What a provider says that a call used of what was reserved for it."""
+    match used:
+        case "unsaid":
+            return Usage()
+        case "all":
+            return Usage(input_tokens=reservation.prompt, output_tokens=reservation.output)
+        case "more":
+            return Usage(input_tokens=reservation.prompt + 40, output_tokens=reservation.output + 3, cache_write_tokens=9)
+        case _:
+            return Usage(input_tokens=7, output_tokens=3)
 
 
 class Runs(RuleBasedStateMachine):
@@ -271,7 +287,7 @@ class Runs(RuleBasedStateMachine):
         going = self.leg.going[activity]
         match activity:
             case ChooseModel():
-                self._report(activity, ModelChosen(at=self.at, model="test:chosen"))
+                self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=data.draw(st.sampled_from([RATES, RATES, None]))))
             case CallModel():
                 self._model(activity, going, data)
             case Screen():
@@ -321,13 +337,16 @@ class Runs(RuleBasedStateMachine):
             self._report(activity, ModelBrokenOff(at=self.at, step=step, attempt=attempt, started=going.begun))
             return
         self.at = max(self.at, activity.not_before or 0)
+        stored = self.store.run.reservation
+        assert stored is not None and (stored.step, stored.attempt) == (step, attempt), "no reservation before the call (R33)"
         going.begun = True
         match data.draw(st.sampled_from(STREAMING)):
             case "streams":
                 self._streams(activity, going, data.draw(st.sampled_from(["text", "reasoning"])))
             case "answers":
                 asks = data.draw(calls) if data.draw(st.sampled_from([True] * 6 + [False])) else []
-                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)), fits=data.draw(st.booleans()))
+                used, fits = data.draw(st.sampled_from(USED)), data.draw(st.booleans())
+                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)), used, fits=fits)
             case "fails":
                 code = data.draw(st.sampled_from(FAULTS))
                 opened = code == "circuit_open" and not (going.text or going.reasoning)
@@ -355,8 +374,12 @@ class Runs(RuleBasedStateMachine):
             going.reasoning += delta
             self.leg.waiting += Emitted(frames=(frames.reasoning_delta(activity.step, activity.attempt, delta),))
 
-    def _answers(self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, *, fits: bool = True) -> None:
+    def _answers(
+        self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, used: str = "less", *, fits: bool = True
+    ) -> None:
         typed = going.run.phase is Phase.FINALIZING
+        reservation = going.run.reservation
+        assert reservation is not None
         answer = AnswerReceived(
             at=self.at,
             step=activity.step,
@@ -365,7 +388,7 @@ class Runs(RuleBasedStateMachine):
             reasoning=going.reasoning,
             calls=tuple(calls),
             finish=finish,
-            usage=Usage(input_tokens=7, output_tokens=3),
+            usage=usage_of(used, reservation),
             opaque=None,
             opaque_format=None,
             output={"answer": activity.step} if typed and fits else None,
@@ -471,7 +494,7 @@ class Runs(RuleBasedStateMachine):
         for activity, going in [*self.leg.going.items()]:
             match activity:
                 case ChooseModel():
-                    self._report(activity, ModelChosen(at=self.at, model="test:chosen"))
+                    self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=RATES))
                 case CallModel() if going.stopped:
                     self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
                 case CallModel():
