@@ -151,7 +151,7 @@ def test_what_is_left_of_an_answer_is_guarded_too(finish: str) -> None:
 
 
 def test_typed_candidates_are_guarded_before_they_are_verified() -> None:
-    drive = Drive(outputs=OutputTerms(verifies=True)).claim(guards_output=True)
+    drive = Drive(outputs=OutputTerms(verifies=True), loops=False).claim(guards_output=True)
     drive.settle()
     candidate(drive, OUTPUT, opaque=b"\xff\x00")
     assert drive.settle() == Work(start=(GuardOutput(1),))
@@ -164,7 +164,7 @@ def test_typed_candidates_are_guarded_before_they_are_verified() -> None:
 
 @pytest.mark.parametrize(("complaint", "finish"), [("no", "stop"), (None, "refusal")])
 def test_what_is_no_candidate_is_not_guarded(complaint: str | None, finish: str) -> None:
-    drive = Drive(outputs=OutputTerms()).claim(guards_output=True)
+    drive = Drive(outputs=OutputTerms(), loops=False).claim(guards_output=True)
     drive.settle()
     candidate(drive, OUTPUT, complaint, finish)
     assert drive.run.output is None and len(drive.messages) >= 2 and not waits(drive)
