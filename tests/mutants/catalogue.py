@@ -522,9 +522,37 @@ RULES = (
     Mutant(
         guard="a policy goes by effects as well",
         file="agents/rules.py",
-        old="            and (self.allow_effects is None or effect in self.allow_effects)\n",
+        old="            and (self.allow_effects is None or tool.effect.value in self.allow_effects)\n",
         new="",
         tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a policy goes by permissions as well",
+        file="agents/rules.py",
+        old="            and (self.allow_permissions is None or set(tool.permissions) <= set(self.allow_permissions))\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a policy goes by risk as well",
+        file="agents/rules.py",
+        old="            and (self.max_risk is None or tool.risk_level.rank <= Risk(self.max_risk).rank)\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="of two risks the lower one bounds",
+        file="agents/rules.py",
+        old="    return min((risk for",
+        new="    return max((risk for",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a model that a policy denies is not asked",
+        file="agents/rules.py",
+        old="return name not in self.deny_models and (",
+        new="return (",
+        tests=("tests/agents/test_policy.py",),
     ),
     Mutant(
         guard="a model outside the policy is not asked",

@@ -282,8 +282,8 @@ def _check_model(listed: Listed, policy: Policy | None) -> None:
     if policy is None or listed.model is None or policy.permits_model(listed.model):
         return
     detail = f"The agent {listed.name!r} asks the model {listed.model!r}, which this policy does not allow."
-    problem = Problem(pointer="/policy/allow_models", code="invalid_value", detail=detail)
-    raise Invalid(f"/policy/allow_models: {detail}", problems=[problem])
+    pointer = "/policy/deny_models" if listed.model in policy.deny_models else "/policy/allow_models"
+    raise Invalid(f"{pointer}: {detail}", problems=[Problem(pointer=pointer, code="invalid_value", detail=detail)])
 
 
 def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:

@@ -78,7 +78,7 @@ class Screener:
         calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
         for call in calls:
             offer = offers.get(call.name) if call.offered else None
-            if offer is not None and not self._policy().permits(call.name, offer.traits.effect.value):
+            if offer is not None and not self._policy().permits(offer.traits):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
                 return self._broke("tool_not_allowed", message, {"tool_name": call.name})
         screenings = [await self._screening(call, offers) for call in calls]
@@ -157,7 +157,7 @@ def _rewritten(passage: Passage, canonical: str) -> tuple[Mapping[str, Any], str
 def approval_for(agent: Agent, policy: Policy, traits: ToolTraits) -> tuple[Approval | None, bool]:
     """How calls of a tool are approved, by its author or the run's policy; the policy's word is `always`."""
     own = next((tool.approval for tool in agent.tools if tool.name == traits.name), None)
-    always = policy.asks(traits.name, traits.effect.value)
+    always = policy.asks(traits)
     return (own or Approval() if always else own), always
 
 

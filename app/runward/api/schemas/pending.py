@@ -7,6 +7,7 @@ from typing import Any, Literal
 from runward.api.schemas.values import View
 
 EffectName = Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
+RiskName = Literal["low", "medium", "high", "critical"]
 
 
 class PendingCall(View):

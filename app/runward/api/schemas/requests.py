@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from runward.api.headers import MAX_WAIT_SECONDS
 from runward.api.query_strings import Cursor, Limit, Query, Truth, Whole
 from runward.api.schemas.messages import Input, ToolName
-from runward.api.schemas.pending import EffectName
+from runward.api.schemas.pending import EffectName, RiskName
 from runward.api.schemas.values import Body, Dollars, Label, Metadata, NewId, Reason, Time, Tokens
 from runward.ports.reads import Order
 
@@ -19,6 +19,7 @@ MAX_TOOLS = 64
 MAX_DESCRIPTION = 4_096
 
 ModelName = Annotated[str, Field(min_length=1, max_length=255)]
+PermissionName = Annotated[str, Field(min_length=1, max_length=64)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
 
 
@@ -73,12 +74,21 @@ class PolicyIn(Body):
     deny_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     require_approval: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     allow_models: Annotated[list[ModelName], Field(max_length=MAX_TOOLS)] | None = Field(default=None, description="The only ones.")
+    deny_models: Annotated[list[ModelName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     allow_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] | None = Field(
         default=None, description="The only effects of tools that may be called: `read`, for instance."
     )
     approve_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] = Field(
         default_factory=list, description="A person approves calls of tools with these effects."
     )
+    allow_permissions: Annotated[list[PermissionName], Field(max_length=MAX_TOOLS)] | None = Field(
+        default=None, description="The only permissions that called tools may need."
+    )
+    approve_permissions: Annotated[list[PermissionName], Field(max_length=MAX_TOOLS)] = Field(
+        default_factory=list, description="A person approves calls of tools that need one of these."
+    )
+    max_risk: RiskName | None = Field(default=None, description="The highest risk that called tools may have.")
+    approve_risk: RiskName | None = Field(default=None, description="A person approves calls of tools with this risk or a higher one.")
 
 
 class CreateRun(Body):
