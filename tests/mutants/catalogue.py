@@ -492,6 +492,20 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="what a typed answer holds in escapes is cleaned",
+        file="engine/reading.py",
+        old='    if "\\\\u" in text or not (text.isascii() or is_clean(text)):',
+        new="    if False:",
+        tests=("tests/engine/test_reading.py",),
+    ),
+    Mutant(
+        guard="what an author's model makes of an answer is cleaned",
+        file="engine/reading.py",
+        old="    return clean_json(value) if ",
+        new="    return value if ",
+        tests=("tests/engine/test_reading.py",),
+    ),
+    Mutant(
         guard="what is reserved is for the input as guardrails left it",
         file="core/runs/guarding.py",
         old="    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said",

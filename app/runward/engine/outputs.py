@@ -20,8 +20,9 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.frames import Frame
 from runward.core.runs.calls import MAX_DEPTH
 from runward.core.runs.facts import Broke, Happening, VerdictGiven
-from runward.core.text import clean, clean_json, shorten, within_depth
+from runward.core.text import clean, shorten, within_depth
 from runward.engine.authors import AuthorFailed, call_author
+from runward.engine.reading import TooDeep, cleaned, read_json
 from runward.engine.services import Services
 from runward.engine.timing import finished_within
 from runward.ports.clock import Clock
@@ -63,12 +64,11 @@ class OutputReader:
     def read(self, text: str, *, wrapped: bool = False) -> Read:
         """The value, as JSON, that an answer's text stands for. `wrapped`: it was asked for as a property of an object."""
         try:
-            value = clean_json(json.loads(_bare(text)))
-            canonical_json(value)
+            value = read_json(_bare(text))
+        except TooDeep:
+            return Read(complaint=TOO_DEEP)
         except (ValueError, RecursionError):
             return Read(complaint=NOT_JSON)
-        if not within_depth(value, MAX_DEPTH):
-            return Read(complaint=TOO_DEEP)
         return self._fitted(value[VALUE] if wrapped and isinstance(value, dict) and value.keys() == {VALUE} else value)
 
     def _fitted(self, value: Any) -> Read:
@@ -78,7 +78,7 @@ class OutputReader:
             return Read(value=value) if complaint is None else Read(complaint=complaint)
         try:
             made = self._adapter.validate_python(value)
-            return Read(value=clean_json(self._adapter.dump_python(made, mode="json", by_alias=True)))
+            return Read(value=cleaned(self._adapter.dump_python(made, mode="json", by_alias=True)))
         except ValidationError as error:
             return Read(complaint=_said(error))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
