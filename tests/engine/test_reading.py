@@ -31,6 +31,7 @@ def test_R47_what_is_read_is_clean_however_it_was_written(value: Any, escaped: b
 
 @given(values)
 @example({"a\x00": "\ud800"})
+@example({"a\x00": ["\x00"]})
 @example(["\\u0000"])
 def test_R47_what_an_author_makes_is_clean(value: Any) -> None:
     assert repr(cleaned(value)) == repr(clean_json(value))
