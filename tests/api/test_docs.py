@@ -24,7 +24,7 @@ def test_every_call_is_documented_with_what_it_needs() -> None:
     table = TEXT.split("## Calls")[1].split("##")[0]
     documented: dict[str, str] = {}
     for row in re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", table, re.MULTILINE):
-        for call in re.findall(r"`((?:GET|POST|DELETE) [^`?]+)`", row[0]):
+        for call in re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) [^`?]+)`", row[0]):
             documented[call] = row[1]
     assert documented == {name: spelled(needs) or "\N{EN DASH}" for name, needs in PERMISSIONS.items()}
 
