@@ -557,8 +557,8 @@ DOORS = (
     Mutant(
         guard="a revoked or expired key is no key",
         file="api/auth.py",
-        old="if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):",
-        new="if key is None:",
+        old="return key.revoked_at is None and (key.expires_at is None or key.expires_at > self._services.time.now())",
+        new="return True",
         tests=("tests/api/test_callers.py",),
     ),
     Mutant(

@@ -14,7 +14,7 @@ from runward.agents.costs import foreign_complaint
 from runward.agents.elsewhere import ClientTool
 from runward.agents.output import Output
 from runward.agents.rules import Policy
-from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused, Throttled
+from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
@@ -24,7 +24,6 @@ from runward.core.kernel.commit import (
     CreatedIsGone,
     HasEnded,
     IdempotencyKey,
-    InboxFull,
     KeyReused,
     KeyTaken,
     NewActor,
@@ -137,8 +136,6 @@ class Commands:
                 if not row.status.ended:  # somebody has it tried again meanwhile: now it can be cancelled
                     return await self.cancel_run(caller, run_id, reason)
                 return CancelAnswer(row=row, accepted=False)
-            case InboxFull():
-                raise Throttled("The run's inbox is full. Try again once it has worked through it.")
             case _:
                 raise _no_such_run()
 

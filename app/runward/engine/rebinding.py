@@ -109,6 +109,8 @@ class Rebinding:
         for _ in range(MOST_TRIES):
             if row.status.ended:
                 raise _ended()
+            if row.binding == rebind.target:  # the same request again, or somebody else's who wanted the same
+                return
             _check(row, rebind, target, source)
             data: dict[str, str] = {"from": rebind.source, "to": rebind.target}
             if rebind.reason is not None:
