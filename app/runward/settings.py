@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     approval_tokens: Literal["off", "required"] = "off"
     """Whether deciding an approval takes its access token, and a key alone does not do."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    prices: str | None = None
+    """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
     """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""
     log_format: Literal["console", "json"] | None = None

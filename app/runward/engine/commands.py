@@ -12,6 +12,7 @@ from typing import Any
 
 from runward.agents.costs import foreign_complaint
 from runward.agents.elsewhere import ClientTool
+from runward.agents.estimates import tool_tokens
 from runward.agents.output import Output
 from runward.agents.rules import Policy
 from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused
@@ -35,7 +36,8 @@ from runward.core.messages import Message
 from runward.core.runs import codec
 from runward.core.runs.begin import begin
 from runward.core.runs.dues import care_due
-from runward.core.runs.limits import TighterLimits
+from runward.core.runs.ledger import CallTerms, Rates
+from runward.core.runs.limits import Limits, TighterLimits
 from runward.core.runs.state import KIND, OutputTerms
 from runward.core.runs.view import task_outcome
 from runward.engine.callers import Caller, Permission
@@ -204,6 +206,8 @@ class Commands:
             outputs=typed,
             start_at=later,
             loops=bool(listed.tools or client_tools),
+            terms=CallTerms(max_output_tokens=listed.max_output_tokens, rates=self._rates(listed, limits, now)),
+            overhead=listed.overhead_tokens + tool_tokens(client_tools),
         )
         policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
         brought = brought_text(new.context, new.tool_context, client_tools, new.output, None if policy == Policy() else policy)
@@ -229,6 +233,18 @@ class Commands:
             frames=tuple(stored_frame(frame, seq=seq, run_id=run_id, at=now) for seq, frame in enumerate(said.frames, 1)),
             messages=tuple(message_row(message) for message in said.messages),
         )
+
+    def _rates(self, listed: Listed, limits: Limits, at: int) -> Mapping[str, Rates]:
+        """What the agent's models cost, where dollars bound the run; else nobody has to know it yet."""
+        if limits.max_cost_usd is None:
+            return {}
+        names = [name for name in (listed.model, *listed.fallbacks) if name is not None]
+        rates = {name: self._services.prices.rates(name, at) for name in names}
+        unpriced = [name for name, known in rates.items() if known is None]
+        if unpriced:
+            detail = f"max_cost_usd bounds the run, and nobody knows what {unpriced[0]!r} costs. RUNWARD_PRICES can say it."
+            raise Invalid(detail, code="unpriced_model")
+        return {name: known for name, known in rates.items() if known is not None}
 
     async def _got(self, uid: str) -> Envelope:
         row = await self._services.reads.get(uid)

@@ -12,7 +12,7 @@ from runward.api.query_strings import Whole
 from runward.api.schemas.control import FailedRun
 from runward.api.schemas.control import Limit as BodyLimit
 from runward.api.schemas.requests import ListPart, Seconds
-from runward.api.schemas.values import Body, Label, NewId, Reason, Time, View
+from runward.api.schemas.values import Body, Dollars, Label, NewId, Reason, Time, Tokens, View
 from runward.api.schemas.views import Run, ScopeView, Status
 from runward.core.ids import ID_PATTERN
 
@@ -80,9 +80,11 @@ class RaisedLimits(Body):
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run.")
     expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
+    max_total_tokens: Tokens | None = Field(default=None, description="Tokens of all model calls.")
+    max_cost_usd: Dollars | None = Field(default=None, description="What all model calls may cost.")
 
     @property
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, float | str]:
         """Those that are there."""
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
