@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from runward.core.budgets import Amount, Close, picos_of
+from runward.core.budgets import Close
 from runward.core.kernel.actor import Scope
+from runward.core.runs.ledger import Amount, picos_of
 from runward.engine import keys
 from runward.engine.callers import Permission
 from runward.ports.budgets import Admitted, Reserving

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from runward.core.budgets import NOTHING, Amount, Close, OnExhausted, Room, Terms
+from runward.core.budgets import NOTHING, Close, OnExhausted, Room, Terms
+from runward.core.runs.ledger import Amount
 from runward.core.values import replace
 from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, Reserving, Waiter
 from tests.contract.backends import Backend
@@ -123,6 +124,7 @@ async def test_R34_all_budgets_admit_or_none_and_the_answer_names_who_refuses(ba
     assert isinstance(answer, Refused)
     assert (answer.shortage.key, answer.shortage.on_exhausted) == (ORG, OnExhausted.SUSPEND)
     assert (answer.shortage.remaining, answer.shortage.resets_at) == (Room(tokens=100, picos=None), None)
+    assert (answer.shortage.bound, answer.shortage.unpriced) == ("max_total_tokens", False)
     assert answer.shortage.soon, "what is in the way is only reserved"
     assert (await committed(backend, USER), await committed(backend, ORG)) == (tokens(400), tokens(400))
 
@@ -133,10 +135,21 @@ async def test_either_bound_refuses_and_what_nothing_bounds_is_only_counted(back
     assert isinstance(await backend.budgets.reserve(reserving("a", Amount(tokens=10**9, picos=100), USER, ORG)), Admitted)
     refused = await backend.budgets.reserve(reserving("b", Amount(tokens=0, picos=1), USER, ORG))
     assert isinstance(refused, Refused) and refused.shortage.remaining == Room(tokens=None, picos=0)
+    assert refused.shortage.bound == "max_cost_usd"
     assert await committed(backend, ORG) == Amount(tokens=10**9, picos=100)
     huge = Amount(tokens=10**20, picos=10**30)
     assert isinstance(await backend.budgets.reserve(reserving("c", huge, ORG)), Admitted)
     assert await committed(backend, ORG) == huge + Amount(tokens=10**9, picos=100)
+
+
+async def test_R33_a_budget_that_dollars_bound_refuses_what_nobody_knows_the_price_of(backend: Backend) -> None:
+    await made(backend, USER, max_picos=100, on_exhausted=OnExhausted.SUSPEND)
+    await made(backend, ORG, max_total_tokens=100)
+    refused = await backend.budgets.reserve(reserving("a", tokens(1), USER, ORG, priced=False))
+    assert isinstance(refused, Refused) and refused.shortage.unpriced and refused.shortage.key == USER
+    assert await backend.budgets.reserve(reserving("a", tokens(1))) == refused
+    assert await backend.budgets.waiting("acme", USER, after=None, limit=10) == [], "waiting would not help"
+    assert isinstance(await backend.budgets.reserve(reserving("b", tokens(1), ORG, priced=False)), Admitted)
 
 
 async def test_R34_repeating_an_id_returns_what_was_recorded(backend: Backend) -> None:

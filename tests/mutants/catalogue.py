@@ -456,8 +456,8 @@ LIFE = (
     Mutant(
         guard="a run on hold asks no model",
         file="core/runs/decide.py",
-        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if run.draining or run.caretaker or _too_early",
-        new="    if run.draining or run.caretaker or _too_early",
+        old="    if run.hold is not None or sharing.waits(run, at):\n        return Suspend(at=at)",
+        new="    if sharing.waits(run, at):\n        return Suspend(at=at)",
         tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
     ),
     Mutant(

@@ -14,7 +14,8 @@ from tests.stores.conftest import opened, url_of
 
 SPENDS = """
 import asyncio, sys
-from runward.core.budgets import Amount, Close
+from runward.core.budgets import Close
+from runward.core.runs.ledger import Amount
 from runward.ports.budgets import Admitted, Reserving
 from tests.stores.conftest import Pool, stores_of
 

@@ -9,41 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
+from runward.core.runs.ledger import Amount
 from runward.core.values import replace
 
 BUCKETS: Final = 60
 """How many buckets a window has."""
 LEAST_BUCKET_MS: Final = 1000
-PICOS: Final = 10**12
-"""Amounts of money are whole picos of a US dollar, so that sums are exact."""
 SOON_MS: Final = 30_000
 """What was refused because of something that may be over any moment is worth another try after so long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """So many tokens, and so many picodollars."""
-
-    tokens: int = 0
-    picos: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(tokens=self.tokens + other.tokens, picos=self.picos + other.picos)
-
-    @property
-    def usd(self) -> str:
-        """The dollars as a plain decimal text: "0", "0.001234"."""
-        whole, rest = divmod(self.picos, PICOS)
-        return f"{whole}.{rest:012d}".rstrip("0") if rest else str(whole)
-
-
-def picos_of(usd: str) -> int:
-    """A decimal text in dollars as picodollars; what is finer than that is cut off."""
-    return int(Decimal(usd) * PICOS)
 
 
 NOTHING: Final = Amount()
@@ -102,12 +78,16 @@ class Shortage:
 
     - `key` is the budget, `remaining` what it has left; None: there is no such budget.
     - `resets_at` is when its window has moved so far that the amount fits, if nothing else is spent: None if never.
+    - `bound` is the one that it is over: `max_total_tokens` or `max_cost_usd`. `unpriced`: dollars bound it, and nobody knows what the
+      amount is in dollars.
     - `soon`: it may fit any moment, because of what others have only reserved, or because somebody may make the budget.
     """
 
     key: str
     on_exhausted: OnExhausted
     remaining: Room | None
+    bound: str | None = None
+    unpriced: bool = False
     resets_at: int | None = None
     soon: bool = False
 
@@ -171,11 +151,13 @@ class Account:
         """Why an amount does not fit; None when it does."""
         if self.remaining(now).holds(amount):
             return None
+        tokens = self.remaining(now).tokens
         without_reserved = self._room(self.used(now))
         return Shortage(
             key=key,
             on_exhausted=self.terms.on_exhausted,
             remaining=self.remaining(now),
+            bound="max_total_tokens" if tokens is not None and amount.tokens > tokens else "max_cost_usd",
             resets_at=self._fits_at(amount, now),
             soon=without_reserved.holds(amount),
         )
@@ -237,11 +219,16 @@ class Account:
         return any(bound is not None and amount * 100 >= bound * percentage for amount, bound in bounds)
 
 
-def admit(accounts: Mapping[str, Account], keys: Sequence[str], amount: Amount, now: int) -> Shortage | Mapping[str, Account]:
-    """The accounts with an amount reserved on each of `keys`; or why one of them, the first in the order of the keys, refuses it."""
+def admit(
+    accounts: Mapping[str, Account], keys: Sequence[str], amount: Amount, now: int, *, priced: bool = True
+) -> Shortage | Mapping[str, Account]:
+    """The accounts with an amount reserved on each of `keys`; or why one of them, the first in the order of the keys, refuses it. `priced`:
+    its dollars are known."""
     for key in sorted(keys):
         if key not in accounts:
             return Shortage(key=key, on_exhausted=OnExhausted.SUSPEND, remaining=None, soon=True)
+        if not priced and accounts[key].terms.max_picos is not None:
+            return Shortage(key=key, on_exhausted=OnExhausted.STOP, remaining=accounts[key].remaining(now), unpriced=True)
         short = accounts[key].shortage(key, amount, now)
         if short is not None:
             return short

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runward.core.budgets import Amount, Close, Room, Terms
+from runward.core.budgets import Close, Room, Terms
 from runward.core.errors import NotFound, NotPermitted, Throttled
 from runward.core.ids import canonical_json
 from runward.core.kernel.commit import Appended, HasEnded, InboxFull, NotThere
 from runward.core.kernel.mail import Letter, MailKind, budget_key
+from runward.core.runs.ledger import Amount
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
 from runward.engine.repeats import sender_shown

@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runward.core.budgets import NOTHING, Account, Amount, Close, Shortage, Terms
+from runward.core.budgets import NOTHING, Account, Close, Shortage, Terms
+from runward.core.runs.ledger import Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserving:
-    """What to reserve. `holder` is the uid of the run it is for. `instead_of` is the id of an earlier try that was refused."""
+    """What to reserve. `holder` is the uid of the run it is for. `instead_of` is the id of an earlier try that was refused. `priced`: its
+    dollars are known, so that a budget that dollars bound can admit it."""
 
     id: str
     tenant: str
@@ -50,6 +52,7 @@ class Reserving:
     amount: Amount
     holder: str
     instead_of: str | None = None
+    priced: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

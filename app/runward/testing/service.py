@@ -24,12 +24,8 @@ from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
-<<<<<<< HEAD
-from runward.stores.memory import LocalBus, MemoryBudgets, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
-=======
 from runward.models.prices import PriceTable
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
->>>>>>> w-ledger
+from runward.stores.memory import LocalBus, MemoryBudgets, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
 from runward.testing.tools import WatchedTool

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runward.core.budgets import BUCKETS, LEAST_BUCKET_MS, NOTHING, Account, Amount, Close, Shortage, Terms, admit, crossed
+from runward.core.budgets import BUCKETS, LEAST_BUCKET_MS, NOTHING, Account, Close, Shortage, Terms, admit, crossed
+from runward.core.runs.ledger import Amount
 
 NOW = 1_700_000_000_000
 

@@ -12,8 +12,10 @@ from pydantic_core import PydanticCustomError
 from runward.api.schemas.answers import Principal
 from runward.api.schemas.requests import MAX_SECONDS
 from runward.api.schemas.values import Body, View
-from runward.core.budgets import OnExhausted, Terms, picos_of
+from runward.api.schemas.views import AmountView
+from runward.core.budgets import OnExhausted, Terms
 from runward.core.ids import BUDGET_PATTERN
+from runward.core.runs.ledger import picos_of
 from runward.core.values import replace
 
 MAX_TOKENS = 10**15
@@ -78,13 +80,6 @@ class BudgetChanges(BudgetTerms):
         if not self.model_fields_set:
             raise PydanticCustomError("nothing_named", "Name at least one of its terms.")
         return self
-
-
-class AmountView(View):
-    """So many tokens, and so many US dollars."""
-
-    tokens: int
-    usd: str
 
 
 class RoomView(View):

@@ -14,6 +14,8 @@ from runward.core.runs.facts import (
     AttemptEnded,
     BeginVerifying,
     Broke,
+    BudgetClosed,
+    BudgetsAnswered,
     CallRefused,
     CheckpointSaved,
     Close,
@@ -76,6 +78,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.reserved(run)
         case AnswerReceived():
             return answers.received(run, fact)
+        case BudgetsAnswered() | BudgetClosed():
+            return answers.budgets_said(run, fact)
         case CallRefused():
             return answers.refused(run, fact)
         case ModelFailed():

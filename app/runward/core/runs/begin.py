@@ -11,6 +11,7 @@ from runward.core.runs.budget import Plan
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.ledger import CallTerms
 from runward.core.runs.limits import Limits
+from runward.core.runs.shared import SharedBudgets
 from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.values import replace
 
@@ -29,11 +30,13 @@ def begin(
     start_at: int | None = None,
     terms: CallTerms | None = None,
     overhead: int = 0,
+    budgets: Sequence[str] = (),
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
     `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
     turn gives it (R27). `terms` is what is known of its model calls, `overhead` how many tokens every prompt is besides its messages.
+    `budgets` are the keys of those that it spends from together with other runs.
     """
     numbered = tuple(message.model_copy(update={"seq": seq, "step": None}) for seq, message in enumerate(messages, 1))
     phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
@@ -49,6 +52,7 @@ def begin(
         phase=phase,
         messages=len(numbered),
         prompt_tokens=overhead,
+        shared=SharedBudgets(keys=tuple(budgets)) if budgets else None,
         rates=terms.rates if terms is not None and limits.max_cost_usd is not None else {},
     )
     run = budget.heard(run, numbered)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from runward.core.budgets import NOTHING, Account, Amount, Close, OnExhausted, Shortage, Terms, admit, crossed
+from runward.core.budgets import NOTHING, Account, Close, OnExhausted, Shortage, Terms, admit, crossed
+from runward.core.runs.ledger import Amount
 from runward.core.values import replace
 from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, ReserveAnswer, Reserving, Waiter
 from runward.stores.guards import check_text
@@ -103,7 +104,7 @@ def _reserve(database: MemoryDatabase, reserving: Reserving) -> ReserveAnswer:
     if reserving.instead_of is not None:
         _forget(database, reserving.tenant, reserving.instead_of)
     now, accounts = database.now(), _accounts(database, reserving.tenant, reserving.keys)
-    after = admit(accounts, reserving.keys, reserving.amount, now)
+    after = admit(accounts, reserving.keys, reserving.amount, now, priced=reserving.priced)
     outcome: ReserveAnswer
     waits_for = None
     if isinstance(after, Shortage):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from runward.core.budgets import Amount
 from runward.core.kernel.actor import DRIVEN, Envelope, Position, Scope
 from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused, Replayed
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt
+from runward.core.runs.ledger import Amount
 from runward.ports.budgets import Budget, Closed, ReserveAnswer
 from runward.ports.clock import Clock
 from runward.ports.directory import ApiKey, PublishedAgent, WorkerRow

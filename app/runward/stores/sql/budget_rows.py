@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from runward.core.budgets import NOTHING, Account, Amount, Bucket, Close, OnExhausted, Room, Shortage, Terms
+from runward.core.budgets import NOTHING, Account, Bucket, Close, OnExhausted, Room, Shortage, Terms
+from runward.core.runs.ledger import Amount
 from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, ReserveAnswer
 from runward.stores.sql.rows import Row, Values
 from runward.stores.sql.tables import budget_reservations, budgets, columns
@@ -97,6 +98,8 @@ def outcome_text(outcome: ReserveAnswer) -> str:
                 "key": shortage.key,
                 "on_exhausted": shortage.on_exhausted.value,
                 "remaining": None if room is None else [room.tokens, room.picos],
+                "bound": shortage.bound,
+                "unpriced": shortage.unpriced,
                 "resets_at": shortage.resets_at,
                 "soon": shortage.soon,
             }
@@ -131,6 +134,8 @@ def _outcome_of(told: dict[str, Any]) -> ReserveAnswer:
         key=refused["key"],
         on_exhausted=OnExhausted(refused["on_exhausted"]),
         remaining=None if room is None else Room(tokens=room[0], picos=room[1]),
+        bound=refused["bound"],
+        unpriced=refused["unpriced"],
         resets_at=refused["resets_at"],
         soon=refused["soon"],
     )

@@ -13,7 +13,8 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, delete, func, null, select, tuple_, update
 from sqlalchemy.engine.interfaces import Dialect
 
-from runward.core.budgets import NOTHING, Account, Amount, Close, OnExhausted, Shortage, Terms, admit, crossed
+from runward.core.budgets import NOTHING, Account, Close, OnExhausted, Shortage, Terms, admit, crossed
+from runward.core.runs.ledger import Amount
 from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, ReserveAnswer, Reserving, Waiter
 from runward.stores.guards import check_text
 from runward.stores.sql import queries
@@ -103,7 +104,7 @@ class SqlBudgets:
         tenant = reserving.tenant
         accounts = yield from self._locked(tenant, reserving.keys)
         now = yield from self._now()
-        after = admit(accounts, reserving.keys, reserving.amount, now)
+        after = admit(accounts, reserving.keys, reserving.amount, now, priced=reserving.priced)
         outcome: ReserveAnswer = (
             Refused(shortage=after, at=now) if isinstance(after, Shortage) else Admitted(crossed=crossed(accounts, after))
         )
