@@ -145,6 +145,7 @@ class Process:
     service: Service
     faults: Script
     telemetry: Heard
+    models: ModelClients
 
     @property
     def worker(self) -> Worker:
@@ -195,6 +196,7 @@ class Rig:
             if process.service.worker is not None:
                 await process.service.worker.stop()
             await process.service.tails.stop()
+            await process.models.close()
         for process in self.processes:
             assert "leg_failed" not in process.telemetry.names, process.telemetry.problems
 
@@ -248,7 +250,7 @@ class Rig:
             workforce=workforce if worker else None,
             working=settings,
         )
-        process = Process(service=service, faults=faults, telemetry=telemetry)
+        process = Process(service=service, faults=faults, telemetry=telemetry, models=models)
         self.processes.append(process)
         return process
 
