@@ -82,6 +82,8 @@ def test_R48_every_cap_is_documented(text: str, number: int) -> None:
 
 async def test_the_documented_request_is_accepted(quiet_house: House) -> None:
     example = re.findall(r"^```json\n(.+?)```", TEXT.split("## Creating a run")[1], re.MULTILINE | re.DOTALL)[0]
+    for key in json.loads(example)["budgets"]:
+        assert (await quiet_house.http.put(f"/budgets/{key}", json={})).status_code == 200
     run = await quiet_house.created(**json.loads(example))
     shown = re.findall(r"^```json\n(.+?)```", TEXT.split("## Reading a run")[1], re.MULTILINE | re.DOTALL)[0]
     assert json.loads(shown).keys() == run.keys()

@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, CallModel, CheckEvidence, ChooseModel, CloseBudget, Probe, RunCall, Screen
-from runward.core.runs.facts import AttemptEnded, Broke, BudgetClosed, BudgetsAnswered, Happening, ModelBrokenOff
+from runward.core.runs.decide import Activity, CallModel, CloseBudget, RunCall
+from runward.core.runs.facts import AttemptEnded, Broke, BudgetClosed, Happening, ModelBrokenOff
 from runward.ports.clock import Clock
 
-NEEDS_NOTHING_DURABLE = (Screen, ChooseModel, Probe, CheckEvidence)
-"""Activities without an effect: they may start before what led to them is durable."""
-SAID_ONCE = (AttemptEnded, BudgetsAnswered, BudgetClosed)
-"""What is said of them is durable with what they change, or a leg that comes after a crash says it again."""
 UNFORESEEN = "The service failed unexpectedly."
 
 

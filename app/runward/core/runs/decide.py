@@ -47,6 +47,18 @@ class CloseBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardInput:
+    """Show the input to the agent's guardrails, before anything else sees it. No effect: it may happen again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardOutput:
+    """Show the answer of a step to the agent's guardrails, before it is stored, shown or verified. No effect: it may happen again."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """Take the turn's proposed and cleared calls through stations 2 to 4. No effect: it may happen again."""
 
@@ -92,7 +104,7 @@ class VerifyOutput:
     attempt: int
 
 
-Performed = VerifyOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
+Performed = VerifyOutput | GuardInput | GuardOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
 """What needs the agent's code."""
 Activity = Performed | AskBudgets | CloseBudget
 
@@ -142,6 +154,8 @@ def _decided(run: RunState, at: int) -> Decision:
         return Work(stop=stop) if stop else End(at=at, ending=ending)
     if run.turn:
         return _turn(run, at)
+    if run.unguarded is not None:
+        return _unguarded(run, at)
     if run.candidate is not None:
         return _candidate(run, at)
     if run.model_call_open:
@@ -150,8 +164,10 @@ def _decided(run: RunState, at: int) -> Decision:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
     if run.outputs is not None and run.output_attempts >= run.limits.max_output_attempts:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.OUTPUT_ATTEMPTS_EXHAUSTED))
-    if run.hold is not None or sharing.waits(run, at):
+    if run.hold is not None:
         return Suspend(at=at)
+    if sharing.waits(run, at):
+        return _wait_for_budget(run, at)
     if run.draining or run.caretaker or _too_early(run, at):
         return GiveBack(at=at)
     over = budget.refusal(run)
@@ -174,6 +190,15 @@ def in_flight(run: RunState) -> tuple[Activity, ...]:
     if run.reservation is not None and run.model_call_open:
         return (CallModel(run.reservation.step, run.reservation.attempt, run.reservation.not_before), *calls)
     return calls
+
+
+def _unguarded(run: RunState, at: int) -> Decision:
+    """An answer waits for the guardrails: they are asked, unless the run is parked, has to go, or its code is not here."""
+    if run.hold is not None:
+        return Suspend(at=at)
+    if run.hurried or run.caretaker:
+        return GiveBack(at=at)
+    return Work(start=(GuardOutput(run.step), *_checks(run)))
 
 
 def _candidate(run: RunState, at: int) -> Decision:
@@ -202,11 +227,21 @@ def _model_call(run: RunState, at: int) -> Work:
         return Work(stop=(call,))
     if run.hold is not None:
         return Work(start=tuple(_checks(run)), finish=(call,))
+    if run.input_unguarded:
+        return Work(start=(GuardInput(), *_checks(run)))
     if run.model is None:
         return Work(start=(ChooseModel(),))
     if not sharing.is_admitted(run):
         return Work(start=(AskBudgets(reservation.step, reservation.attempt), *_checks(run)))
     return Work(start=(call, *_checks(run)))
+
+
+def _wait_for_budget(run: RunState, at: int) -> Decision:
+    """A budget keeps the run from its next call. Evidence about an unknown effect is looked at meanwhile."""
+    checks = tuple(_checks(run))
+    if checks and (run.hurried or run.caretaker):
+        return GiveBack(at=at)
+    return Work(start=checks) if checks else Suspend(at=at)
 
 
 def _turn(run: RunState, at: int) -> Decision:
