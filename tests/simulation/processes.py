@@ -17,7 +17,7 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.ports.bus import Hint
 from runward.ports.models import ModelClients
-from runward.stores.memory import Faults, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import Faults, MemoryBudgets, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from tests.simulation.loop import PROCESS, Step, sleep
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Process(Faults):
             reads=MemoryReads(world.database, self),
             directory=MemoryDirectory(world.database, self),
             singletons=MemorySingletons(world.database, self),
+            budgets=MemoryBudgets(world.database, self),
             bus=self.bus,
             clock=self.clock,
             chance=SimulatedChance(world.chance.getrandbits(32)),

@@ -14,6 +14,8 @@ from runward.core.runs.facts import (
     AttemptEnded,
     BeginVerifying,
     Broke,
+    BudgetClosed,
+    BudgetsAnswered,
     CallRefused,
     CheckpointSaved,
     Close,
@@ -78,6 +80,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.reserved(run)
         case AnswerReceived():
             return answers.received(run, fact)
+        case BudgetsAnswered() | BudgetClosed():
+            return answers.budgets_said(run, fact)
         case CallRefused():
             return answers.refused(run, fact)
         case ModelFailed():
@@ -110,10 +114,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return waiting.closed_by_time(run, fact.at)
         case Settle():
             return unknowns.settled_by_probe(run, fact.call_id)
-        case Suspend():
-            return _leg_over(run, RunEvent.WAITS, fact.at)
-        case GiveBack():
-            return _leg_over(run, RunEvent.GIVEN_BACK, fact.at)
+        case Suspend() | GiveBack():
+            return _leg_over(run, fact)
         case End():
             return _end(run, fact)
 
@@ -168,10 +170,11 @@ def _reopened(run: RunState) -> RunState:
     )
 
 
-def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
+def _leg_over(run: RunState, fact: Suspend | GiveBack) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run was given back with something under way.")
-    run = replace(_worked(run, at), status=next_status(run.status, event))
+    event = RunEvent.WAITS if isinstance(fact, Suspend) else RunEvent.GIVEN_BACK
+    run = replace(_worked(run, fact.at), status=next_status(run.status, event))
     return run, Emitted(frames=(frames.data_agent(control(run)),))
 
 

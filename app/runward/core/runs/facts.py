@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runward.core.budgets import Shortage
 from runward.core.kernel.mail import Mail
 from runward.core.messages import Message
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
@@ -134,6 +135,27 @@ class ModelBrokenOff:
     step: int
     attempt: int
     started: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetsAnswered:
+    """The budgets that the run shares with others have admitted its reservation; `shortage`: one has refused it. `closed`: it is over, as
+    they know it. `crossed` are those by now past the mark at which somebody wants a warning."""
+
+    at: int
+    id: str
+    crossed: tuple[str, ...] = ()
+    shortage: Shortage | None = None
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetClosed:
+    """The budgets know that a reservation is over."""
+
+    at: int
+    id: str
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +363,8 @@ Happening = (
     | ModelChosen
     | AnswerReceived
     | CallRefused
+    | BudgetsAnswered
+    | BudgetClosed
     | ModelFailed
     | ModelBrokenOff
     | InputGuarded

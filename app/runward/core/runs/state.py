@@ -14,6 +14,7 @@ from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.ledger import Amount, CallTerms, Ledger, Rates
 from runward.core.runs.limits import Limits
+from runward.core.runs.shared import BudgetWait, SharedBudgets
 from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.waits import NOTHING, Wait
 from runward.core.usage import Usage
@@ -173,6 +174,7 @@ class RunState:
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
     - `ledger` is what all calls cost. `prompt_tokens` are those of the last prompt and answer as the model counted them, and
       `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
+    - `shared` are the budgets that it spends from together with other runs; None: none.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
     """
@@ -208,6 +210,7 @@ class RunState:
     rates: Mapping[str, Rates] = field(default_factory=dict)
     prompt_tokens: int = 0
     prompt_characters: int = 0
+    shared: SharedBudgets | None = None
     model_failures: int = 0
     model_failure: str = ""
     model_retry_at: int | None = None
@@ -245,6 +248,8 @@ class RunState:
     def waiting_on(self) -> Wait:
         """What stands between this run and its next model call, and no worker can do anything about."""
         waits = NOTHING if self.hold is None else Wait.HOLD
+        if self.budget_wait is not None:
+            waits |= Wait.BUDGET
         for call in self.turn:
             if call.stage is CallStage.GATED:
                 waits |= Wait.APPROVALS
@@ -253,6 +258,11 @@ class RunState:
             elif call.stage is CallStage.WAITING and call.awaited is not None:
                 waits |= _WAITS[call.awaited.what]
         return waits
+
+    @property
+    def budget_wait(self) -> BudgetWait | None:
+        """What keeps the run waiting for a budget, as long as it does not ask again."""
+        return None if self.shared is None or self.reservation is not None else self.shared.waiting
 
     @property
     def model_call_open(self) -> bool:
