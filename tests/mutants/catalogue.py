@@ -492,6 +492,20 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="a call that is looked at again is shown to guardrails as it was first",
+        file="engine/screening.py",
+        old="parse_arguments(call.arguments if call.given is None else call.given)",
+        new="parse_arguments(call.arguments)",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
+        guard="what a person edits is what guardrails are shown",
+        file="core/runs/approvals.py",
+        old="replace(call, arguments=edited, given=None)",
+        new="replace(call, arguments=edited)",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
         guard="what a typed answer holds in escapes is cleaned",
         file="engine/reading.py",
         old='    if "\\\\u" in text or not (text.isascii() or is_clean(text)):',

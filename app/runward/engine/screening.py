@@ -90,7 +90,7 @@ class Screener:
         offer = offers.get(call.name)
         if offer is None or not call.offered:
             return _refused(call, "unknown_tool", _unknown_tool(call.name, offers))
-        _, canonical = parse_arguments(call.arguments)
+        _, canonical = parse_arguments(call.arguments if call.given is None else call.given)
         if canonical is None:
             message = f"The arguments must be a JSON object of at most {MAX_ARGUMENT_BYTES // 1024} KiB."
             return Screening(call_id=call.id, traits=offer.traits, arguments="", refusal=_error("invalid_arguments", message))

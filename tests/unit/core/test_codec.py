@@ -151,6 +151,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
             "provider_id",
             "name",
             "arguments",
+            "given",
             "effect",
             "stage",
             "offered",

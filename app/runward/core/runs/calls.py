@@ -255,7 +255,8 @@ class Result:
 class Call:
     """One tool call of the turn in hand.
 
-    - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it.
+    - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it. `given` is what guardrails
+      made it of, where they left something else: they are shown the same whenever the call is looked at again.
     - `offered`: the model was shown this tool when it asked.
     - `attempt` counts starts, `failures` the attempts that failed by themselves; `leg` is the leg that marked it `executing`. `ran`: the
       tool was called, or may have been.
@@ -273,6 +274,7 @@ class Call:
     arguments: str
     effect: Effect
     stage: CallStage
+    given: str | None = None
     offered: bool = True
     timeout_seconds: float = 60
     max_attempts: int = 3
