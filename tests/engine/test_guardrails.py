@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runward import Approval, Block, ClientTool, GuardedCall, Guardrails, Policy, Rewrite, UnknownOutcome, tool
+from runward import Approval, Block, ClientTool, GuardedCall, Guardrails, Limits, Policy, Rewrite, UnknownOutcome, tool
 from runward.core.errors import Invalid
 from runward.core.kernel.actor import Status
 from runward.engine.letters import ResultIn, SettlementIn
@@ -182,3 +182,22 @@ async def test_R15_a_call_that_is_made_once_more_has_the_same_arguments() -> Non
         await rig.over(uid)
         assert tried == [2, 2] and rig.row(uid).status is Status.COMPLETED
         assert len(rig.frames(uid, "guardrail")) == 2, "it is said each time that they look"
+
+
+@pytest.mark.parametrize("hook", ["on_tool_call", "on_tool_result"])
+async def test_R9_a_guardrail_that_takes_too_long_has_let_nothing_pass(hook: str) -> None:
+    """Whatever the run may take otherwise: a guardrail that hangs would hang it for good."""
+
+    async def hangs(value: Any, ctx: Any) -> None:
+        await rig.clock.sleep(3_600)
+
+    desk = Desk()
+    hanging = Guardrails(**{hook: [passes, hangs]})
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=hanging, limits=Limits(model_timeout_seconds=20))) as rig:
+        uid = await rig.begin()
+        await rig.pass_seconds(19)
+        assert rig.row(uid).status is Status.RUNNING
+        await rig.pass_seconds(2)
+        error = rig.view(uid)["error"]
+        assert (error["code"], error["message"]) == ("guardrail_failed", "The guardrails did not answer in time.")
+        assert desk.ran == ([] if hook == "on_tool_call" else [1])

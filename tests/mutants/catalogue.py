@@ -492,6 +492,13 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="a guardrail that takes too long has let nothing pass",
+        file="engine/guarding.py",
+        old="            if not await finished_within(self._clock, asking, seconds):\n",
+        new="            if False:\n",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
         guard="a call that is looked at again is shown to guardrails as it was first",
         file="engine/screening.py",
         old="parse_arguments(call.arguments if call.given is None else call.given)",

@@ -94,7 +94,7 @@ class Performer:
         self._cancel_grace = cancel_grace
         self._circuits = circuits
         self._contexts = Contexts(row, deployed, seal, NoRunHost())
-        self._guards = Guards(deployed.agent.guardrails, services.telemetry)
+        self._guards = Guards(deployed.agent.guardrails, services.telemetry, services.clock)
         self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
@@ -312,6 +312,7 @@ class Performer:
             guards=self._guards,
             context=self._contexts.of_call(run, call, await self.transcript.messages(), host),
             tool_name=call.name,
+            guard_seconds=run.limits.model_timeout_seconds,
         )
 
     def _requested(self) -> Mapping[str, Offer]:

@@ -94,7 +94,8 @@ class Screener:
         if canonical is None:
             message = f"The arguments must be a JSON object of at most {MAX_ARGUMENT_BYTES // 1024} KiB."
             return Screening(call_id=call.id, traits=offer.traits, arguments="", refusal=_error("invalid_arguments", message))
-        passage = await self._guards.call(call, json.loads(canonical), self._context_of)
+        seconds = self._run.limits.model_timeout_seconds
+        passage = await self._guards.call(call, json.loads(canonical), self._context_of, seconds=seconds)
         traits = replace(offer.traits, projects=offer.traits.projects or self._guards.of_results)
         if passage.blocked is not None:
             blocked = _error("blocked", passage.blocked)
