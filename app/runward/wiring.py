@@ -79,11 +79,12 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
 
 
 def redactor_of(settings: Settings) -> Redactor:
-    """What takes out the secrets that this process was started with: its secret key, passwords in URLs, keys of model providers."""
+    """What takes out secrets, what operators want taken out besides, and what this process was started with: its secret key, passwords in
+    URLs, keys of model providers."""
     urls = [settings.database_url, "" if settings.redis_url is None else settings.redis_url.get_secret_value()]
     passwords = [found[1] for url in urls if (found := _PASSWORD.search(url)) is not None]
     keys = [os.environ.get(variable, "") for variables in KEY_VARIABLES.values() for variable in variables]
-    return knowing([settings.secret or "", *passwords, *map(unquote, passwords), *keys])
+    return knowing([settings.secret or "", *passwords, *map(unquote, passwords), *keys], settings.redact)
 
 
 def _bus(settings: Settings, stores: SqlStores, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> Bus:

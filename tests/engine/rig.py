@@ -17,6 +17,7 @@ from runward.agents.tools import AnyTool
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
+from runward.core.redaction import SECRETS, Redactor
 from runward.core.runs.ledger import Rates
 from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
@@ -174,8 +175,10 @@ class Rig:
         resources: Mapping[Lifespan, Any] | None = None,
         worker: bool = True,
         prices: Mapping[str, Rates] | None = None,
+        redactor: Redactor = SECRETS,
     ) -> None:
         self.clock = VirtualClock()
+        self.redactor = redactor
         self.prices = PriceTable(prices)
         self.database = MemoryDatabase(self.clock)
         self.bus = SharedBus()
@@ -230,6 +233,7 @@ class Rig:
             time=StoreTime(self.clock),
             telemetry=telemetry,
             prices=self.prices,
+            redactor=self.redactor,
         )
         registry, models = Registry(agents or self._agents), ModelClients(self.clock)
         workforce = Workforce(

@@ -492,6 +492,20 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="a run is shown without what operators want hidden",
+        file="engine/queries.py",
+        old="    seen = view_hidden(view.view(row, run, arrived), redactor)\n",
+        new="    seen = view.view(row, run, arrived)\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
+        guard="the stream says nothing that operators want hidden",
+        file="engine/journal.py",
+        old="stored_frame(frame_hidden(frame, self._redactor), seq=seq",
+        new="stored_frame(frame, seq=seq",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
         guard="a guardrail that takes too long has let nothing pass",
         file="engine/guarding.py",
         old="            if not await finished_within(self._clock, asking, seconds):\n",

@@ -7,6 +7,7 @@ import logging
 import threading
 
 import pytest
+from pydantic import ValidationError
 
 from runward.core.redaction import knowing
 from runward.settings import Settings
@@ -46,3 +47,12 @@ def test_a_process_knows_the_secrets_it_was_started_with(monkeypatch: pytest.Mon
     for secret in ("a-provider-key", "p%40ssword", "p@ssword", "redis-word", "a secret key of some length"):
         assert redactor.text(f"<{secret}>") == "<[redacted secret]>"
         assert secret not in repr(redactor)
+
+
+def test_operators_say_what_is_taken_out_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWARD_REDACT", "email, card")
+    text = redactor_of(Settings()).text("ann@example.com, 4111 1111 1111 1111, +1 212 555 0100")
+    assert text == "[redacted email], [redacted card], +1 212 555 0100"
+    monkeypatch.setenv("RUNWARD_REDACT", "names")
+    with pytest.raises(ValidationError, match="redact"):
+        Settings()

@@ -110,6 +110,7 @@ class Leg:
             leg=self._row.leg,
             position=Position(revision=self._row.revision, last_seq=self._row.last_seq),
             listener=self,
+            redactor=services.redactor,
         )
 
     @property
