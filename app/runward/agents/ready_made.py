@@ -38,7 +38,7 @@ _SUSPICIOUS = re.compile(
 _INVISIBLE = dict.fromkeys((173, 847, 1564, *range(8203, 8208), *range(8234, 8239), *range(8288, 8304), 65279))
 _INVISIBLE |= dict.fromkeys(range(0xE0000, 0xE0080))
 _PLAIN: Final = {**_INVISIBLE, 0xFDFA: " ", 0xFDFB: " "}
-"""What is invisible is nothing. Whole phrases that are one character stand for no letters of others: a text of them would grow twentyfold."""
+"""What is invisible is nothing. Whole phrases that are one character are no letters either: a text of them would grow twentyfold."""
 
 
 def injection_notice(*, phrases: Sequence[str] = (), notice: str = NOTICE) -> Looks:
