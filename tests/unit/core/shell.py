@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
+from runward.core.runs.budget import only_the_state_tells
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
@@ -85,6 +86,7 @@ class Leg:
         self.number = store.leg
         self.emitted: Emitted = NOTHING
         self.waiting: Emitted = NOTHING
+        self.unsaved = False
         self.facts: list[Happening] = []
         self.going: dict[Activity, Going] = {}
         self.mail_applied = store.mail_applied
@@ -107,7 +109,8 @@ class Leg:
 
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
-        self.run, emitted = apply(self.run, fact)
+        before, (self.run, emitted) = self.run, apply(self.run, fact)
+        self.unsaved = self.unsaved or only_the_state_tells(before, self.run)
         if emitted.only_frames and not self.emitted and not isinstance(fact, AttemptEnded):
             self.waiting += emitted
         else:
@@ -156,7 +159,7 @@ class Leg:
         if unsaved:
             return True
         over = isinstance(decision, LegOver)
-        if emitted or run is not self.run or over:
+        if emitted or run is not self.run or over or self.unsaved:
             if (gated and len(self.store.mail) > self.mail_applied) or not self.store.takes(emitted):
                 self.read_mail()
                 return False
@@ -166,7 +169,7 @@ class Leg:
             self.flush()
             self.store.commit(run, emitted, mail_applied=self.mail_applied, at=self.at, release=over)
             self.mail_applied += len(emitted.closings)
-            self.run, self.emitted = run, NOTHING
+            self.run, self.emitted, self.unsaved = run, NOTHING, False
         if over or unacted:
             return True
         assert isinstance(decision, Work) and (decision.start or decision.stop or decision.finish), "nothing would ever happen again"
