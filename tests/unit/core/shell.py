@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
-from runward.core.runs.budget import only_the_state_tells
+from runward.core.runs.budget import bounded, only_the_state_tells
+from runward.core.runs.budget import reserved as reserved_by
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
@@ -34,7 +35,7 @@ from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
-from tests.unit.core.storing import TERMS, Store
+from tests.unit.core.storing import Store
 
 
 @dataclass
@@ -76,7 +77,7 @@ class World:
 class Leg:
     """One worker driving the run."""
 
-    def __init__(self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool) -> None:
+    def __init__(self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool, terms: CallTerms) -> None:
         self.reopened = store.run.status.ended and not store.status.ended
         store.claim()
         self.store = store
@@ -102,7 +103,7 @@ class Leg:
                 last_write_at=store.updated_at,
                 exhausted=exhausted,
                 caretaker=caretaker,
-                terms=CallTerms() if caretaker else TERMS,
+                terms=CallTerms() if caretaker else terms,
             )
         )
         self.read_mail()
@@ -204,6 +205,10 @@ class Leg:
                     assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
                     assert reserved.leg == self.number or (reserved.leg, self.number) == (0, 1)
                     assert not run.turn and run.model is not None
+                    if bounded(run):
+                        assert reserved_by(codec.decode(self.store.text)) == reserved_by(run), (
+                            "a call could cost more than is durable (R33)"
+                        )
                     self.store.check_paired()
                 case RunCall():
                     receipt = self.store.receipts[activity.call_id]
