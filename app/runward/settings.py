@@ -39,6 +39,12 @@ class Settings(BaseSettings):
     """How often a run is recovered from dead workers before it ends `failed`."""
     loop_stall_seconds: float = Field(default=300, gt=0)
     """After how long without a turn of its event loop a worker gives up and exits."""
+    model_circuit_failures: int = Field(default=5, ge=0, le=1_000)
+    """How many failures in a row open a model's circuit, so that it is left alone for a while; 0 for never."""
+    model_circuit_window_seconds: float = Field(default=30, gt=0, le=3_600)
+    """Within what time they have to come."""
+    model_circuit_open_seconds: float = Field(default=15, gt=0, le=60)
+    """How long the model is left alone before one call tries it again."""
     idempotency_retention_days: float = Field(default=7, ge=1)
     """How long an `Idempotency-Key` is remembered."""
     run_retention_days: float | None = Field(default=None, gt=0)
@@ -50,6 +56,12 @@ class Settings(BaseSettings):
     approval_tokens: Literal["off", "required"] = "off"
     """Whether deciding an approval takes its access token, and a key alone does not do."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    outbound_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """The hosts that HTTP tools may also reach at private and loopback addresses, and without TLS: `erp.internal,127.0.0.1:9000`."""
+    outbound_only: Annotated[tuple[str, ...], NoDecode] = ()
+    """The only other hosts that HTTP tools may reach. Without it, any public one."""
+    outbound_plain_http: Literal["opened", "any"] = "opened"
+    """Where HTTP tools may go without TLS: to the hosts of `outbound_hosts`, or to any."""
     prices: str | None = None
     """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
@@ -57,7 +69,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 
-    @field_validator("cors_origins", mode="before")
+    @field_validator("cors_origins", "outbound_hosts", "outbound_only", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
