@@ -110,6 +110,7 @@ class Caller:
             agent_version=self.world.chance_of(self.run_id, "version").choice(VERSIONS),
             limits=self._limits(self.world.chance_of(self.run_id, "limits")),
             priority=self.world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
+            budgets=self._budgets(self.world.chance_of(self.run_id, "budgets")),
             start_at=self.world.database.now() + 700 if self.world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
         key = Repeatable(key=self.run_id, fingerprint="the same")
@@ -126,6 +127,11 @@ class Caller:
         if chance.random() < 0.8:
             return TighterLimits()
         return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0)))
+
+    def _budgets(self, chance: Random) -> list[str]:
+        """Those that there are, in any order, or some of them."""
+        keys = [key for _, key in self.world.database.budgets]
+        return chance.sample(keys, chance.choice((len(keys), len(keys), 0, min(1, len(keys)))))
 
     async def _cancel(self) -> None:
         await sleep(self._chance.choice((0, 0.01, 0.1, 0.5, 1.5, 4.0)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from runward.core.budgets import OnExhausted, Terms
 from tests.simulation.agents import Manners, Turn
 from tests.simulation.tools import arguments
 
@@ -15,9 +16,9 @@ from tests.simulation.tools import arguments
 class Story(Manners):
     """`turns` are the model's, by step; `tools`, `probes` and `models` say which attempts of which call or step go wrong, and how.
 
-    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. What is done to the run besides,
-    cancel, hold, release or rebind, is in `hands`, by seconds. `told`: the model is told of an effect that nobody knows it happened, and
-    goes on.
+    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. `budget` is one that the run
+    spends from. What is done to the run besides, cancel, hold, release, rebind or raise, is in `hands`, by seconds. `told`: the model is
+    told of an effect that nobody knows it happened, and goes on.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Story(Manners):
     told: bool = False
     verdict: Mapping[str, Any] | None = field(default_factory=lambda: {"approved": True})
     hands: Mapping[float, str] = field(default_factory=dict)
+    budget: Terms | None = None
     ending: str = "completed"
     effects: int = 0
     """How many effects happen when nothing goes wrong."""
@@ -49,7 +51,16 @@ class Story(Manners):
     @property
     def exact(self) -> bool:
         """Whether the ending is the same whatever happens: somebody answers, or no effect is in it that may not be repeated."""
-        return self.people or self.name in ("text", "read", "tool-retries", "checkpoint", "timer", "expires", "expiry-stops")
+        return self.people or self.name in (
+            "text",
+            "read",
+            "tool-retries",
+            "checkpoint",
+            "timer",
+            "expires",
+            "expiry-stops",
+            *(each.name for each in BUDGETS),
+        )
 
 
 def asks(*names: str) -> Turn:
@@ -63,6 +74,7 @@ def _arguments(name: str, number: int) -> str:
 
 TEXT = Turn(words=3, pace=0.02)
 UNKNOWN = {("1.1", 1): "cannot tell"}
+WAITS = Terms(max_total_tokens=1_000, on_exhausted=OnExhausted.SUSPEND)
 VANISHED = {("1.1", 1): "vanishes"}
 
 PLAIN = (
@@ -106,4 +118,14 @@ UNKNOWNS = (
     Story(name="settled-late", turns=(asks("post"), TEXT), tools=UNKNOWN, people=True, effects=1, told=True),
 )
 
-STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS)
+BUDGETS = (
+    Story(name="budget", turns=(asks("look"), TEXT), budget=Terms(max_total_tokens=100_000, warn_at=1), effects=1),
+    Story(name="budget-raised", turns=(asks("look"), TEXT), budget=WAITS, hands={1.0: "raise"}, effects=1),
+    Story(name="budget-stops", turns=(asks("look"), TEXT), budget=Terms(max_total_tokens=1_000), ending="stopped"),
+    Story(name="budget-cancelled", turns=(TEXT,), budget=WAITS, hands={0.3: "cancel"}, ending="stopped"),
+    Story(name="budget-held", turns=(TEXT,), budget=WAITS, hands={0.3: "hold", 0.6: "raise", 1.0: "release"}),
+    Story(name="budget-retries", turns=(asks("look"), TEXT), budget=Terms(), models={(1, 1): "at once", (2, 1): "at once"}, effects=1),
+    Story(name="budget-tried-again", turns=(asks("look"), TEXT), budget=Terms(), models={(2, 1): "midway"}, people=True, effects=1),
+)
+
+STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS, *BUDGETS)

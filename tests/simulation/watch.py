@@ -18,6 +18,7 @@ from runward.stores.memory.database import Rows
 from tests.simulation.calls import Calls
 from tests.simulation.inputs import Inputs
 from tests.simulation.processes import TTL, Process
+from tests.simulation.spending import Spending
 from tests.simulation.story import Story
 from tests.simulation.tools import WatchedTool
 
@@ -55,6 +56,7 @@ class Watch:
         """When each frame of a run became durable."""
         self.calls = Calls(world, self)
         self.inputs = Inputs(world, self)
+        self.spending = Spending(world, self)
         self._asked: set[tuple[str, int, int]] = set()
         self._seized_at: dict[str, float] = {}
         self._writes: Counter[str] = Counter()
@@ -175,9 +177,11 @@ class Watch:
         self._asked.add(asked)
         if rows is None:
             return
-        reservation = codec.decode(rows.envelope.state).reservation
+        run = codec.decode(rows.envelope.state)
+        reservation = run.reservation
         durable = reservation is not None and (reservation.step, reservation.attempt) == (request.step, request.attempt)
         self.check(durable, "R33 the reservation is durable before the call", f"{where}: {reservation}")
+        self.spending.model_starts(uid, run, request, where)
         self.check([message.seq for message in request.messages] == sorted(rows.messages), "R17b the model sees what is stored", where)
         self._paired(request, where)
 
@@ -233,6 +237,7 @@ class Watch:
             self.check(envelope.stop_reason == "cancelled", "R37 an accepted cancel ends the run", where)
         self.calls.over(rows, run.ended.details.get("calls", ()) if run.ended else (), where)
         self.inputs.over(rows, story.ignored, where)
+        self.spending.over(rows, run, where)
 
 
 def _place(envelope: Envelope) -> str:
