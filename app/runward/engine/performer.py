@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from runward.agents.contexts import RunContext, ToolContext
@@ -11,7 +11,6 @@ from runward.agents.limitations import Unsupported, unsupported_run
 from runward.agents.models import is_choice, model_name
 from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Envelope
-from runward.core.messages import Message
 from runward.core.runs.calls import Call, CallStage
 from runward.core.runs.decide import (
     Activity,
@@ -33,9 +32,10 @@ from runward.core.runs.view import draft_frame
 from runward.engine.activities import Running
 from runward.engine.allowance import allowance
 from runward.engine.authors import AuthorFailed, call_author
-from runward.engine.call_host import NO_GENERATE, LegCallHost
+from runward.engine.call_host import LegCallHost
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
+from runward.engine.generating import Books, Generator
 from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
@@ -51,30 +51,11 @@ from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
 from runward.ports.tools import Offer
 
 
-class Driver(Protocol):
+class Driver(Books, Protocol):
     """The leg, as what it performs sees it."""
 
     @property
     def journal(self) -> Journal: ...
-
-    @property
-    def hold(self) -> Hold: ...
-
-    @property
-    def run(self) -> RunState:
-        """The run as it stands now."""
-        ...
-
-    async def keep(self, fact: CheckpointSaved) -> None:
-        """Folds a fact, and returns once it is durable."""
-        ...
-
-
-class NoRunHost:
-    """What a run's context asks of the engine: nothing that this version runs. Raises Unsupported."""
-
-    async def generate(self, prompt: str | Sequence[Message], *, model: str | None, output: Any) -> Any:
-        raise Unsupported(NO_GENERATE)
 
 
 class Performer:
@@ -85,7 +66,8 @@ class Performer:
         self._deployed = deployed
         self._services = services
         self._cancel_grace = cancel_grace
-        self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self._generator = Generator(row, deployed, services)
+        self._contexts = Contexts(row, deployed, seal, self._generator)
         self._guards = Guards(deployed.agent.guardrails, services.telemetry)
         self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
@@ -93,12 +75,17 @@ class Performer:
 
     def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
         """The activity, ready to run. `run` is the state that asked for it."""
+        self._generator.bind(driver)
         match activity:
             case ChooseModel():
                 return _ModelChoice(self, run, self._services)
             case CallModel():
                 return ModelCall(
-                    activity, prepare=lambda: self._model_call(run), journal=driver.journal, hold=driver.hold, services=self._services
+                    activity,
+                    prepare=lambda: self._model_call(run, driver),
+                    journal=driver.journal,
+                    hold=driver.hold,
+                    services=self._services,
                 )
             case Screen():
                 return Screener(
@@ -150,7 +137,7 @@ class Performer:
         """The client of a model by its recorded name: the agent's own object where it has one of that name."""
         return self._deployed.models.client(self._deployed.agent.models.get(name, name))
 
-    async def _model_call(self, run: RunState) -> Prepared:
+    async def _model_call(self, run: RunState, driver: Driver) -> Prepared:
         agent = self._deployed.agent
         if (why := unsupported_run(agent)) is not None:
             raise Unsupported(why)
@@ -161,7 +148,7 @@ class Performer:
         asked = asked_for(
             reader, client, instructions=await self._instructions(run), tools=await self._offered(run), choice=settings.tool_choice
         )
-        allowed = allowance(run, asked, messages, settings.max_output_tokens)
+        allowed = allowance(driver.run, asked, messages, settings.max_output_tokens)
         request = ModelRequest(
             agent=self._row.agent,
             step=run.step,
@@ -244,7 +231,7 @@ class Performer:
         async def save(text: str) -> None:
             await driver.keep(CheckpointSaved(at=self._services.time.now(), call_id=call.id, attempt=call.attempt, text=text))
 
-        return LegCallHost(call.id, call.checkpoint, driver.journal, save)
+        return LegCallHost(call.id, call.checkpoint, driver.journal, save, self._generator)
 
     async def _invocation(self, run: RunState, call: Call, host: LegCallHost) -> Invocation:
         return Invocation(
@@ -273,7 +260,7 @@ class Performer:
     async def _predicate_context(self, run: RunState, call: Call, driver: Driver) -> ToolContext[Any, Any]:
         """What a predicate gets: the call has not started, so it can neither report progress nor save."""
         host = self._host(call, driver)
-        host.over()
+        host.looks_on()
         return self._contexts.of_call(run, call, await self.transcript.messages(), host)
 
     @staticmethod
@@ -295,7 +282,7 @@ class Performer:
             projects=self._deployed.tools[effect.tool_name].traits.projects,
         )
         host = self._host(call, driver)
-        host.over()
+        host.looks_on()
         return await self._invocation(run, call, host)
 
     async def _run_context(self, run: RunState) -> RunContext[Any, Any]:

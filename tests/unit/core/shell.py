@@ -27,7 +27,19 @@ from runward.core.runs.decide import (
 from runward.core.runs.dues import work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
-from runward.core.runs.facts import AttemptEnded, Close, Happening, LegStarted, MailCame, Mark, ModelBrokenOff, Settle, TimeCame
+from runward.core.runs.facts import (
+    AttemptEnded,
+    Close,
+    GenerationAsked,
+    GenerationEnded,
+    Happening,
+    LegStarted,
+    MailCame,
+    Mark,
+    ModelBrokenOff,
+    Settle,
+    TimeCame,
+)
 from runward.core.runs.inputs import in_order
 from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
@@ -85,6 +97,7 @@ class Leg:
         self.number = store.leg
         self.emitted: Emitted = NOTHING
         self.waiting: Emitted = NOTHING
+        self.unsaved = False
         self.facts: list[Happening] = []
         self.going: dict[Activity, Going] = {}
         self.mail_applied = store.mail_applied
@@ -107,8 +120,11 @@ class Leg:
 
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
+        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked)
         self.run, emitted = apply(self.run, fact)
-        if emitted.only_frames and not self.emitted and not isinstance(fact, AttemptEnded):
+        if isinstance(fact, GenerationAsked) and (asked := self.run.generation(fact.key)) is not None:
+            self.store.asked += asked.amount
+        if emitted.only_frames and not self.emitted and not isinstance(fact, AttemptEnded | GenerationEnded):
             self.waiting += emitted
         else:
             self.emitted += emitted
@@ -156,7 +172,7 @@ class Leg:
         if unsaved:
             return True
         over = isinstance(decision, LegOver)
-        if emitted or run is not self.run or over:
+        if emitted or run is not self.run or over or self.unsaved:
             if (gated and len(self.store.mail) > self.mail_applied) or not self.store.takes(emitted):
                 self.read_mail()
                 return False
@@ -166,7 +182,7 @@ class Leg:
             self.flush()
             self.store.commit(run, emitted, mail_applied=self.mail_applied, at=self.at, release=over)
             self.mail_applied += len(emitted.closings)
-            self.run, self.emitted = run, NOTHING
+            self.run, self.emitted, self.unsaved = run, NOTHING, False
         if over or unacted:
             return True
         assert isinstance(decision, Work) and (decision.start or decision.stop or decision.finish), "nothing would ever happen again"

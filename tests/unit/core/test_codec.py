@@ -117,7 +117,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
         ),
         *("fallbacks", "failovers", "outputs", "candidate", "output_attempts", "verify_attempts", "verifying", "output"),
         *("text", "usage", "reservation", "lost_model_calls", "model_failures", "model_retry_at", "turn", "finish_reason", "step_usage"),
-        *("ledger", "rates", "prompt_tokens", "prompt_characters"),
+        *("ledger", "rates", "prompt_tokens", "prompt_characters", "generations", "spent_out"),
         *(
             "unknowns",
             "denied",
