@@ -23,13 +23,13 @@ class Placed:
     """A run whose worker dies at a point of the ledger, as often as it comes there."""
 
     script: Script
-    bound: int | None
+    bound: int
     at: str
     deaths: int = 1
 
 
 RUNS = {
-    "own": Placed(script=[{"point": "own", "text": "Hello."}], bound=None, at="model own"),
+    "own": Placed(script=[{"point": "own", "text": "Hello."}], bound=20_000, at="model own"),
     "own, bounded": Placed(script=[{"point": "bounded", "text": "Hello."}], bound=8_000, at="model bounded", deaths=2),
     "tool": Placed(script=[{"calls": [["advise", {"order_id": 1}]]}, {"echo": True}], bound=20_000, at="model advise 1"),
     "tool, bounded": Placed(script=[{"calls": [["advise", {"order_id": 2}]]}, {"text": "x"}], bound=6_000, at="model advise 2", deaths=2),
@@ -67,8 +67,7 @@ def crashed(module_deployment: Deployment) -> Crashed:
     deployment, ledger = module_deployment, module_deployment.ledger
     deployment.start()
     ledger.hold(*(run.at for run in RUNS.values()))
-    bounds = {name: {} if run.bound is None else {"limits": {"max_total_tokens": run.bound}} for name, run in RUNS.items()}
-    ids = {name: deployment.create(run.script, **bounds[name]) for name, run in RUNS.items()}
+    ids = {name: deployment.create(run.script, limits={"max_total_tokens": run.bound}) for name, run in RUNS.items()}
     for run in RUNS.values():
         ledger.arrived(run.at)
     reserved = {name: accounting(deployment, run_id)["reserved"]["tokens"] for name, run_id in ids.items()}

@@ -12,6 +12,7 @@ from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
+from runward.core.runs.budget import reserves_more
 from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, CheckEvidence, ChooseModel, Decision, LegOver, Probe, RunCall, Screen, Work, decide
 from runward.core.runs.dues import deadline, work_due
@@ -96,7 +97,7 @@ class Leg:
         self._asked_to_drain = False
         self._unsaved = False
         """Whether something changed that only the state tells of, and has to be durable before the leg goes on: the model, which is chosen
-        once, what author code is about to ask a model, or mail that was applied."""
+        once, what it or the author's code is about to use of its bounds, or mail that was applied."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -204,7 +205,9 @@ class Leg:
         row, at = self._row, self._services.time.now()
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
-        self._fold(leg_started(self._claimed, self._run, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
+        stored = self._run
+        self._fold(leg_started(self._claimed, stored, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
+        self._unsaved = reserves_more(self._run, stored)
         if run is None:  # trying for ever would help nobody
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:

@@ -56,6 +56,12 @@ def reserved(run: RunState) -> Amount:
     return sum((generation.amount for generation in run.generations), own)
 
 
+def reserves_more(run: RunState, than: RunState) -> bool:
+    """Whether more is reserved for a run that is bounded."""
+    now, then = reserved(run), reserved(than)
+    return bounded(run) and (now.tokens > then.tokens or now.picos > then.picos)
+
+
 def committed(run: RunState) -> Amount:
     """Everything that the run has spent, may have spent, or is about to."""
     return run.ledger.spent + run.ledger.unknown + reserved(run)
