@@ -25,10 +25,12 @@ PRICES: Mapping[str, Rates] = {"scripted:simulated": (Rate(input=INPUT, output=O
 
 @dataclass(slots=True, kw_only=True)
 class Bill:
-    """A model call that was made. `reserved` is what its run had reserved for it, `used` what its provider bills: nothing of a call that it
-    turned down. `number` tells it apart: answers carry it as their `reasoning_tokens`, which cost nothing of their own."""
+    """A model call that was made. `reserved` is what its run had reserved for it, under its `key`: (step, attempt), or that of a call of
+    author code. `used` is what its provider bills: nothing of a call that it turned down. `number` tells it apart: answers carry it as
+    their `reasoning_tokens`, which cost nothing of their own."""
 
     number: int
+    key: object
     reserved: Amount
     used: Amount = field(default_factory=Amount)
 
@@ -59,8 +61,8 @@ class Bills:
         self._reserved: dict[str, dict[object, tuple[Amount, int]]] = defaultdict(dict)
         """What was ever durably reserved in a run, and how much of it for the answer, by (step, attempt), and by key for calls of author
         code."""
-        self._begun: dict[str, set[str]] = defaultdict(set)
-        """The keys of such calls that were made."""
+        self._begun: dict[str, set[object]] = defaultdict(set)
+        """The keys of the calls that were made."""
         self._told: dict[str, int] = defaultdict(int)
         """The tokens that the frames of a run say it has used, and the numbers of the calls they speak of."""
         self._settled: dict[str, set[int]] = defaultdict(set)
@@ -71,24 +73,22 @@ class Bills:
         """A model call is made. What is reserved for it is durable already."""
         found, allowed = self._reserved_for(uid, request), request.settings.max_output_tokens
         self._watch.check(found is not None, "R33 the reservation is durable before the call", where)
-        reserved, output = found or (Amount(), 0)
+        key, reserved, output = found or (None, Amount(), 0)
         self._watch.check(
             allowed is not None and allowed <= output, "R33 no more is allowed than is reserved", f"{where}: {allowed}, {found}"
         )
         self._numbers += 1
-        bill = Bill(number=self._numbers, reserved=reserved)
+        bill = Bill(number=self._numbers, key=key, reserved=reserved)
         self._bills[uid].append(bill)
         return bill
 
-    def _reserved_for(self, uid: str, request: ModelRequest) -> tuple[Amount, int] | None:
+    def _reserved_for(self, uid: str, request: ModelRequest) -> tuple[object, Amount, int] | None:
         known, begun = self._reserved[uid], self._begun[uid]
-        if request.purpose != "generate":
-            return known.get((request.step, request.attempt))
-        free = next((key for key in known if isinstance(key, str) and key not in begun), None)
-        if free is None:
-            return None
-        begun.add(free)
-        return known[free]
+        key: object = (request.step, request.attempt)
+        if request.purpose == "generate":
+            key = next((key for key in known if isinstance(key, str) and key not in begun), None)
+        begun.add(key)
+        return None if key not in known else (key, *known[key])
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -126,6 +126,8 @@ class Bills:
         due = sum((bill.due for bill in bills), Amount())
         beyond = sum((bill.beyond for bill in bills), Amount())
         check, what = self._watch.check, f"{where}: {committed} of {bills}, {run.ledger}"
+        settled = {bill.key for bill in bills if bill.number in self._settled[uid]}
+        check(not settled & self._open(run), "R33 what is settled is not reserved any more", what)
         spent = sum(account.spent.tokens for account in run.ledger.accounts)
         check(spent == self._told[uid], "R33 what is spent is what was told", f"{what}: {self._told[uid]}")
         check(committed.tokens >= due.tokens and committed.picos >= due.picos, "R33 whatever may be billed is counted", what)
@@ -133,6 +135,11 @@ class Bills:
             check(committed.tokens <= run.limits.max_total_tokens + beyond.tokens, "R33 tokens keep to their bound", what)
         if run.limits.max_cost_usd is not None:
             check(committed.picos <= picos_of(run.limits.max_cost_usd) + beyond.picos, "R33 dollars keep to their bound", what)
+
+    @staticmethod
+    def _open(run: RunState) -> set[object]:
+        own = set() if run.reservation is None else {(run.reservation.step, run.reservation.attempt)}
+        return {*own, *(each.key for each in run.generations)}
 
     def over(self, envelope: Envelope, where: str) -> None:
         """A run has ended: nothing is reserved any more."""

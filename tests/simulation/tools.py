@@ -18,6 +18,7 @@ from runward.agents.elsewhere import ClientTool
 from runward.agents.probes import CannotTell, DidNotHappen, Happened, ProbeAnswer
 from runward.agents.tools import AnyTool, tool
 from runward.core.errors import BudgetExceeded, NeedsInput, ToolError, UnknownOutcome
+from runward.core.messages import Message, TextPart
 from runward.core.runs.calls import ToolTraits
 from runward.ports import tools as port
 from runward.ports.models import ModelCallError
@@ -62,7 +63,7 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
         await ctx.save_checkpoint(text)
         ledger.saved[ctx.idempotency_key] = text
     if manner == "asks":
-        await asking(ctx, chance.choice((1, 1, 3)))
+        await asking(ctx, chance.choice((1, 1, 3)), chance.choice((0, 1_500)))
     try:
         happened = ledger.happens(ctx.idempotency_key, ctx.attempt)
     except TooLate:
@@ -85,9 +86,10 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
     return {"token": happened}
 
 
-async def asking(ctx: ToolContext[Any, Any], times: int) -> None:
-    """Asks the model, so many times at once. The tool goes on without an answer."""
-    answers = await asyncio.gather(*(ctx.generate(ctx.run_id) for _ in range(times)), return_exceptions=True)
+async def asking(ctx: ToolContext[Any, Any], times: int, length: int) -> None:
+    """Asks the model, so many times at once, and at such length. The tool goes on without an answer."""
+    said = [Message(seq=seq, role="user", content=(TextPart(text=text),)) for seq, text in enumerate((ctx.run_id, "x" * length), 1)]
+    answers = await asyncio.gather(*(ctx.generate(said) for _ in range(times)), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, (ModelCallError, BudgetExceeded)):
             raise answer
