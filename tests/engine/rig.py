@@ -136,6 +136,7 @@ class Process:
     service: Service
     faults: Script
     telemetry: Heard
+    models: ModelClients
 
     @property
     def worker(self) -> Worker:
@@ -186,6 +187,7 @@ class Rig:
             if process.service.worker is not None:
                 await process.service.worker.stop()
             await process.service.tails.stop()
+            await process.models.close()
         for process in self.processes:
             assert "leg_failed" not in process.telemetry.names, process.telemetry.problems
 
@@ -238,18 +240,25 @@ class Rig:
             workforce=workforce if worker else None,
             working=settings,
         )
-        process = Process(service=service, faults=faults, telemetry=telemetry)
+        process = Process(service=service, faults=faults, telemetry=telemetry, models=models)
         self.processes.append(process)
         return process
 
     # -- runs --------------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, agent: str = "agent", text: str = "hi", *, key: str | None = None, limits: Mapping[str, Any] | None = None, **request: Any
+        self,
+        agent: str = "agent",
+        text: str = "hi",
+        *,
+        key: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+        messages: Sequence[Message] = (),
+        **request: Any,
     ) -> RunCreated:
         new = NewRun(
             agent=agent,
-            messages=(Message(seq=0, role="user", content=(TextPart(text=text),)),),
+            messages=messages or (Message(seq=0, role="user", content=(TextPart(text=text),)),),
             limits=TighterLimits(**(limits or {})),
             **request,
         )

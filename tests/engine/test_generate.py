@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from runward.agents.contexts import RunContext, ToolContext
 from runward.agents.models import Reply, ScriptedModel
 from runward.agents.output import Output, Verdict
-from runward.agents.rules import GuardedCall, Guardrails
+from runward.agents.rules import GuardedCall, Guardrails, Policy
 from runward.agents.tools import tool
 from runward.core.errors import BudgetExceeded
 from runward.core.kernel.actor import Status
+from runward.core.runs.answers import CIRCUIT_OPEN
 from runward.core.runs.limits import Limits
 from runward.core.usage import Usage
 from runward.engine.call_host import LegCallHost
@@ -215,6 +216,60 @@ async def test_R33_a_verifier_that_cannot_ask_stops_the_run_for_that() -> None:
     made = agent(model=scripted(Reply(text='{"title": "x"}'), generate=DONE), output=typed, limits=Limits(max_total_tokens=5_000))
     async with Rig(made) as rig:
         assert rig.view(await rig.run())["stop"]["reason"] == "budget_exceeded"
+
+
+@pytest.mark.parametrize("who", ["tool", "verifier", "guardrail", "instructions"])
+async def test_a_model_that_the_policy_does_not_allow_is_not_asked_and_fails_the_run(who: str) -> None:
+    async def asks(*given: Any) -> Any:
+        return await given[-1].generate("hi", model="openai:gpt-5-mini")
+
+    @tool(effect="read")
+    async def work(ctx: ToolContext) -> str:
+        return "" if who != "tool" else await asks(ctx)
+
+    parts: dict[str, dict[str, Any]] = {
+        "tool": {},
+        "guardrail": {"guardrails": Guardrails(on_tool_call=asks)},
+        "verifier": {"output": Output(schema={"type": "object"}, verify=asks)},
+        "instructions": {"instructions": asks},
+    }
+    first = Reply(text="{}") if who == "verifier" else calls("work")
+    made = agent(
+        model=scripted(first, DONE, generate=DONE),
+        tools=[] if who == "verifier" else [work],
+        policy=Policy(allow_models=["scripted:script"]),
+        **parts[who],
+    )
+    async with Rig(made) as rig:
+        run = rig.view(await rig.run())
+        assert (run["status"], run["error"]["code"]) == ("failed", "model_not_allowed")
+        assert run["accounting"]["unknown"]["tokens"] == run["accounting"]["reserved"]["tokens"] == 0
+
+
+async def test_R30_a_model_that_keeps_failing_is_left_alone_by_tools_as_well() -> None:
+    asked: list[ModelRequest] = []
+
+    def answers(request: ModelRequest) -> Reply:
+        asked.append(request)
+        return Reply(error="server_error")
+
+    @tool(effect="read", timeout_seconds=500)
+    async def work(ctx: ToolContext) -> list[str]:
+        kinds = []
+        for _ in range(9):
+            with pytest.raises(ModelCallError) as failed:
+                await ctx.generate("hi", model="scripted:backup")
+            kinds.append(failed.value.kind)
+        return kinds
+
+    backup = ScriptedModel([], name="backup", generate=answers)
+    async with Rig(agent(calls("work"), DONE, tools=[work], fallback_models=[backup])) as rig:
+        uid = await rig.run()
+        kinds = rig.results(uid)[0]["output"]
+        assert kinds == ["server_error"] * len(asked) + [CIRCUIT_OPEN] * (9 - len(asked)) and 1 < len(asked) < 9
+        shown = rig.view(uid)
+        assert shown["usage"]["model_calls"] == 2 + len(asked), "what was not let through was not sent"
+        assert shown["accounting"]["committed"] == shown["accounting"]["spent"]
 
 
 # -- who else asks -----------------------------------------------------------------------------------------------------------

@@ -490,6 +490,121 @@ LIFE = (
     ),
 )
 
+RULES = (
+    Mutant(
+        guard="what is reserved is for the input as guardrails left it",
+        file="core/runs/guarding.py",
+        old="    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said",
+        new="    return run, said",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer cut off by the run's bounds is over budget, also after guardrails have looked at it",
+        file="core/runs/answers.py",
+        old="        cut=fact.cut or reservation.cut,\n",
+        new="",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="a policy narrows: what it allows is what both allow",
+        file="agents/rules.py",
+        old="    return tuple(name for name in mine if name in theirs)\n",
+        new="    return tuple(mine)\n",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a policy narrows: what one of both forbids or asks for",
+        file="agents/rules.py",
+        old="    return tuple(dict.fromkeys((*mine, *theirs)))\n",
+        new="    return tuple(dict.fromkeys(theirs))\n",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a policy goes by effects as well",
+        file="agents/rules.py",
+        old="            and (self.allow_effects is None or effect in self.allow_effects)\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a model outside the policy is not asked",
+        file="engine/performer.py",
+        old="if not self._contexts.policy.permits_model(run.model):",
+        new="if False:",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a model outside the policy is refused at the door",
+        file="engine/commands.py",
+        old="if policy is None or listed.model is None or policy.permits_model(listed.model):",
+        new="if True:",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="an input is guarded before a model sees it",
+        file="core/runs/decide.py",
+        old="    if run.input_unguarded:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an input enters the transcript when guardrails have let it pass",
+        file="core/runs/begin.py",
+        old="numbered = () if guards_input else as_input(messages)",
+        new="numbered = as_input(messages)",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer is guarded before it is accepted",
+        file="core/runs/answers.py",
+        old="if run.guards_output and guarding.looks_at(run, answer):",
+        new="if False:",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="an answer that waits for guardrails is asked about before anything else",
+        file="core/runs/decide.py",
+        old="    if run.unguarded is not None:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer is not streamed before guardrails have seen it",
+        file="engine/model_call.py",
+        old="self._silence if prepared.withheld else self._delta",
+        new="self._delta",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="a rewritten answer fits its schema",
+        file="engine/guarded.py",
+        old="            if read.complaint is not None:\n",
+        new="            if False:\n",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="what guardrails did is said with the state",
+        file="engine/durable.py",
+        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)",
+        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded)",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="whoever approves sees no secret",
+        file="engine/approvals.py",
+        old="    shown = redactor.json(arguments)\n",
+        new="    shown = arguments\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
+        guard="a mark in place of a secret is no argument",
+        file="engine/letters.py",
+        old="        if holds_mark(item.edited_arguments):\n",
+        new="        if False:\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+)
+
 DOORS = (
     Mutant(
         guard="a run is found in its tenant alone",
@@ -650,6 +765,100 @@ BUDGETS = (
     ),
 )
 
+ANSWERS = (
+    Mutant(
+        guard="an answer that does not fit is counted",
+        file="core/runs/outputs.py",
+        old="run = replace(run, output_attempts=run.output_attempts + 1)",
+        new="run = replace(run, output_attempts=run.output_attempts)",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="no answer is asked for beyond the bound",
+        file="core/runs/outputs.py",
+        old="    if run.output_attempts >= run.limits.max_output_attempts:\n",
+        new="    if run.output_attempts > run.limits.max_output_attempts:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a failed call of finalization is an output attempt",
+        file="core/runs/answers.py",
+        old="run = replace(run, output_attempts=run.output_attempts + 1)",
+        new="run = replace(run, output_attempts=run.output_attempts)",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a retry finds no output attempt beyond the bound",
+        file="core/runs/decide.py",
+        old="    if run.outputs is not None and run.output_attempts >= run.limits.max_output_attempts:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="an attempt of the verifier is counted before it begins",
+        file="core/runs/outputs.py",
+        old="verifying=True, verify_attempts=run.verify_attempts + 1",
+        new="verifying=True, verify_attempts=max(run.verify_attempts, 1)",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="the verifier is not asked beyond the bound",
+        file="core/runs/decide.py",
+        old="    if run.verify_attempts >= run.limits.max_verify_attempts:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a rejection without an attempt left stops the run",
+        file="core/runs/outputs.py",
+        old="            if run.verify_attempts >= run.limits.max_verify_attempts:\n",
+        new="            if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a verdict counts for the attempt it was given in",
+        file="core/runs/outputs.py",
+        old=" or fact.attempt != run.verify_attempts",
+        new="",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a candidate with a verifier is no answer yet",
+        file="core/runs/outputs.py",
+        old="    if run.outputs is not None and run.outputs.verifies:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="a model that failed is not asked again",
+        file="core/runs/answers.py",
+        old="fallbacks=tuple(left)",
+        new="fallbacks=run.fallbacks",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="after its first content no call fails over",
+        file="core/runs/answers.py",
+        old="passes = fact.transient and not fact.after_content",
+        new="passes = fact.transient",
+        tests=("tests/unit/core/test_model_calls.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="an open circuit lets no call through",
+        file="engine/circuits.py",
+        old="        while self._open_until is not None:\n",
+        new="        while False:\n",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="one call at a time tries a model again",
+        file="engine/circuits.py",
+        old="            elif self._probe is not None:\n                await self._probe.wait()\n",
+        new="",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+)
+
 OUTBOUND = "tests/tools/test_outbound.py"
 HTTP = "tests/tools/test_http.py"
 
@@ -734,4 +943,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *BUDGETS, *WAY_OUT)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *BUDGETS, *WAY_OUT, *ANSWERS)

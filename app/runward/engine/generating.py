@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from runward.agents.output import Output
+from runward.agents.rules import ModelNotAllowed, Policy
 from runward.core.errors import BudgetExceeded, RunwardError
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
@@ -14,7 +15,7 @@ from runward.core.runs import budget
 from runward.core.runs.facts import CheckpointSaved, GenerationAsked, GenerationEnded, Happening
 from runward.core.runs.state import Generation, RunState
 from runward.core.text import clean
-from runward.core.usage import Usage
+from runward.engine.circuits import Circuits, Passage
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.outputs import Asked, OutputReader, asked_for
@@ -70,13 +71,46 @@ def hung_up(*, billed: bool) -> ModelCallError:
     return ModelCallError("cancelled", "The call is over, or its run was cancelled.", transient=False, billed=billed)
 
 
+class Asking:
+    """One request, if its model's circuit lets it through. `sent`: the model was asked."""
+
+    def __init__(self, client: ModelClient, request: ModelRequest, hold: Hold, circuits: Circuits) -> None:
+        self._client = client
+        self._request = request
+        self._hold = hold
+        self._circuit = circuits.of(client)
+        self._passage: Passage | None = None
+        self.sent = False
+
+    async def answer(self) -> ModelAnswer:
+        passage = self._passage = await self._circuit.admitted(waits=True)
+        try:
+            await self._hold.fresh()
+            self.sent = True
+            answer = await self._client.call(self._request, self._heard)
+            passage.answered()
+        except ModelCallError as error:
+            passage.failed(error, waits=True)
+            raise
+        finally:
+            passage.over()
+        return answer
+
+    async def _heard(self, delta: ModelDelta) -> None:
+        """Nobody follows such a call but its circuit."""
+        if self._passage is not None:
+            self._passage.begins()
+
+
 class Generator:
     """Makes such calls for one run. `books` is set once a leg drives it."""
 
-    def __init__(self, row: Envelope, deployed: Deployed, services: Services) -> None:
+    def __init__(self, row: Envelope, deployed: Deployed, services: Services, *, circuits: Circuits, policy: Callable[[], Policy]) -> None:
         self._row = row
         self._deployed = deployed
         self._services = services
+        self._circuits = circuits
+        self._policy = policy
         self._home: asyncio.AbstractEventLoop | None = None
         self._books: Books | None = None
 
@@ -102,13 +136,15 @@ class Generator:
         name = model or books.run.model
         if name is None:
             raise ValueError(NO_MODEL)
+        if not self._policy().permits_model(name):
+            raise ModelNotAllowed(f"The policy does not allow the model {name!r}, which the agent's code asks.")
         client = self._client(name)
         reader = None if output is None else OutputReader(Output(schema=output))
         asked = asked_for(reader, client, instructions="", tools=(), choice=None)
         generation = await self._reserved(books, name, messages, asked, reader)
         request = self._request(books.run, generation, messages, asked, reader)
         answer = await self._answer(books, generation, client, request, line)
-        return _read(answer, reader, by_tool=asked.mode == "tool")
+        return _read(answer, reader, asked)
 
     async def _reserved(
         self, books: Books, name: str, messages: Sequence[Message], asked: Asked, reader: OutputReader | None
@@ -132,14 +168,13 @@ class Generator:
 
     async def _answer(self, books: Books, generation: Generation, client: ModelClient, request: ModelRequest, line: Line) -> ModelAnswer:
         """Makes the call, and settles it whatever happens."""
-        sent, billed, usage, cut_off = False, True, None, False
+        asking = Asking(client, request, books.hold, self._circuits)
+        billed, usage, cut_off = True, None, False
         calling: asyncio.Task[ModelAnswer] | None = None
         try:
-            await books.hold.fresh()
             if not line.open:
                 raise hung_up(billed=False)
-            sent = True
-            calling = line.begin(_call(client, request))
+            calling = line.begin(asking.answer())
             answer = await calling
             usage, cut_off = answer.usage, answer.finish == "length"
         except ModelCallError as error:
@@ -150,14 +185,15 @@ class Generator:
             task = asyncio.current_task()
             if calling is None or not calling.cancelled() or (task is not None and task.cancelling()):
                 raise
-            raise hung_up(billed=True) from None
+            raise hung_up(billed=asking.sent) from None
         except (LeaseLost, RunwardError):
             raise
         except Exception as error:  # noqa: BLE001 - a bug in a client is no answer
             self._services.telemetry.problem("model_client_failed", error)
             raise ModelCallError("internal", UNEXPECTED, transient=False, billed=True) from None
         finally:
-            books.report(_ended(generation.key, self._services.time.now(), usage, sent=sent, billed=sent and billed, cut_off=cut_off))
+            at, sent = self._services.time.now(), asking.sent
+            books.report(GenerationEnded(at=at, key=generation.key, usage=usage, sent=sent, billed=sent and billed, cut_off=cut_off))
         if cut_off and generation.cut:
             raise BudgetExceeded(TOO_LITTLE)
         return answer
@@ -179,7 +215,7 @@ class Generator:
             messages=messages,
             tools=asked.tools,
             tool_choice=asked.tool_choice,
-            output_schema=None if reader is None else reader.json_schema,
+            output_schema=asked.schema,
             output_name=None if reader is None else reader.name,
             output_mode=asked.mode,
             settings=Settings(max_output_tokens=allowed),
@@ -190,21 +226,10 @@ class Generator:
         )
 
 
-def _call(client: ModelClient, request: ModelRequest) -> Coroutine[Any, Any, ModelAnswer]:
-    async def unheard(delta: ModelDelta) -> None:
-        """Nobody follows such a call."""
-
-    return client.call(request, unheard)
-
-
 def _why(run: RunState) -> str:
     """Why the run does not get the model call it wants."""
     ending = run.spent_out
     return TOO_LITTLE if ending is None or ending.failure is None else ending.failure.message
-
-
-def _ended(key: str, at: int, usage: Usage | None, *, sent: bool, billed: bool, cut_off: bool) -> GenerationEnded:
-    return GenerationEnded(at=at, key=key, usage=usage, sent=sent, billed=billed, cut_off=cut_off)
 
 
 def _messages(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
@@ -216,14 +241,14 @@ def _messages(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
     return tuple(prompt)
 
 
-def _read(answer: ModelAnswer, reader: OutputReader | None, *, by_tool: bool) -> Any:
+def _read(answer: ModelAnswer, reader: OutputReader | None, asked: Asked) -> Any:
     """What the call gives: a text, or a value of the type asked for. Raises ModelCallError for what is neither."""
     if answer.finish in ("content_filter", "refusal"):
         raise ModelCallError("content_filter", "The model refused to answer.", transient=False, billed=True)
     if reader is None:
         return answer.text
-    given = next((call.arguments for call in answer.calls if call.tool_name == reader.name and by_tool), None)
-    read = reader.read(answer.text) if given is None else reader.read_call(given)
+    given = next((call.arguments for call in answer.calls if call.tool_name == reader.name and asked.mode == "tool"), None)
+    read = reader.read(answer.text if given is None else given, wrapped=asked.wrapped)
     if read.complaint is not None:
         raise ModelCallError("bad_response", f"The answer is not of the type asked for: {read.complaint}.", transient=False, billed=True)
     return reader.typed(read.value)

@@ -44,5 +44,6 @@ def leg_started(claimed: Claimed, run: RunState, performer: Performer | None, *,
         last_write_at=row.updated_at,
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
         caretaker=performer is None,
+        guards_output=performer is not None and performer.guards_output,
         terms=CallTerms() if performer is None else performer.terms(run),
     )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from runward.agents.contexts import RunContext, ToolContext
-from runward.agents.limitations import Unsupported, unsupported_run
 from runward.agents.models import is_choice, model_name
+from runward.agents.rules import ModelNotAllowed
 from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Envelope
+from runward.core.messages import Message
 from runward.core.runs.calls import Call, CallStage
 from runward.core.runs.decide import (
     Activity,
     CallModel,
     CheckEvidence,
     ChooseModel,
+    GuardInput,
+    GuardOutput,
     Probe,
     Project,
     RunCall,
@@ -33,9 +36,11 @@ from runward.engine.activities import Running
 from runward.engine.allowance import allowance
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import LegCallHost
+from runward.engine.circuits import Circuits
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
 from runward.engine.generating import Books, Generator
+from runward.engine.guarded import Guarding, InputGuarding, OutputGuarding
 from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
@@ -61,12 +66,15 @@ class Driver(Books, Protocol):
 class Performer:
     """Begins activities of one run, with one deployed agent."""
 
-    def __init__(self, row: Envelope, deployed: Deployed, *, hold: Hold, services: Services, seal: Seal, cancel_grace: float) -> None:
+    def __init__(
+        self, row: Envelope, deployed: Deployed, *, hold: Hold, services: Services, seal: Seal, cancel_grace: float, circuits: Circuits
+    ) -> None:
         self._row = row
         self._deployed = deployed
         self._services = services
         self._cancel_grace = cancel_grace
-        self._generator = Generator(row, deployed, services)
+        self._circuits = circuits
+        self._generator = Generator(row, deployed, services, circuits=circuits, policy=lambda: self._contexts.policy)
         self._contexts = Contexts(row, deployed, seal, self._generator)
         self._guards = Guards(deployed.agent.guardrails, services.telemetry)
         self._output_reader: OutputReader | None = None
@@ -85,6 +93,23 @@ class Performer:
                     prepare=lambda: self._model_call(run, driver),
                     journal=driver.journal,
                     hold=driver.hold,
+                    services=self._services,
+                    circuits=self._circuits,
+                )
+            case GuardInput():
+                return InputGuarding(
+                    lambda: self._contexts.input,
+                    prepare=lambda: self._guarding(run, lambda: self._contexts.input),
+                    services=self._services,
+                )
+            case GuardOutput():
+                answer = run.unguarded
+                assert answer is not None, "only an answer that waits for guardrails is shown to them"
+                return OutputGuarding(
+                    activity.step,
+                    answer,
+                    reader=lambda: None if run.outputs is None else self._reader(),
+                    prepare=lambda: self._guarding(run),
                     services=self._services,
                 )
             case Screen():
@@ -111,6 +136,17 @@ class Performer:
             case CheckEvidence():
                 effect = self._effect(run, activity.call_id)
                 return EvidenceCheck(activity, effect, prepare=lambda: self._looking_back(run, effect, driver), services=self._services)
+
+    @property
+    def guards_output(self) -> bool:
+        """Whether the agent's guardrails look at answers."""
+        return self._guards.of_output
+
+    async def _guarding(self, run: RunState, input: Callable[[], tuple[Message, ...]] | None = None) -> Guarding:
+        """What guardrails are asked with; where they look at the `input`, that is all there is of the transcript."""
+        messages = await self.transcript.messages() if input is None else input()
+        context = self._contexts.of_run(run, messages)
+        return Guarding(guards=self._guards, context=context, timeout_seconds=run.limits.model_timeout_seconds)
 
     # -- models ------------------------------------------------------------------------------------------------------------
 
@@ -139,8 +175,9 @@ class Performer:
 
     async def _model_call(self, run: RunState, driver: Driver) -> Prepared:
         agent = self._deployed.agent
-        if (why := unsupported_run(agent)) is not None:
-            raise Unsupported(why)
+        assert run.model is not None, "a model is chosen before it is asked"
+        if not self._contexts.policy.permits_model(run.model):
+            raise ModelNotAllowed(f"The policy does not allow the model {run.model!r}, which this run would ask.")
         client = self._client(run.model)
         messages = await self.transcript.messages()
         limits, settings = run.limits, agent.model_settings
@@ -157,7 +194,7 @@ class Performer:
             messages=messages,
             tools=asked.tools,
             tool_choice=asked.tool_choice,
-            output_schema=None if reader is None else reader.json_schema,
+            output_schema=asked.schema,
             output_name=None if reader is None else reader.name,
             output_mode=asked.mode,
             settings=Settings(
@@ -171,7 +208,16 @@ class Performer:
             first_event_timeout_seconds=limits.first_event_timeout_seconds,
             chunk_timeout_seconds=limits.chunk_timeout_seconds,
         )
-        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value), cut=allowed.cut)
+        return Prepared(
+            client=client,
+            request=request,
+            reader=reader,
+            wrapped=asked.wrapped,
+            draft=lambda value: draft_frame(run, value),
+            withheld=run.withholds,
+            waits=not run.fallbacks,
+            cut=allowed.cut,
+        )
 
     def _reader(self) -> OutputReader:
         """What reads the run's typed answers, made once per leg."""

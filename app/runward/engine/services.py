@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from runward.core.redaction import SECRETS, Redactor
 from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
 from runward.ports.bus import Bus
@@ -32,6 +33,8 @@ class Services:
     prices: Prices = field(default_factory=NoPrices)
     faults: FaultPoints | None = None
     """Where it breaks on purpose; None, as a rule: nowhere."""
+    redactor: Redactor = SECRETS
+    """Takes secrets out of what people are shown: those that look like one, and those that the process was started with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,15 @@ class UpkeepSettings:
 
     idempotency_retention: float = 604_800.0
     run_retention: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitSettings:
+    """When a model that keeps failing is left alone (R30), in seconds. `failures` 0: never."""
+
+    failures: int = 5
+    window_seconds: float = 30.0
+    open_seconds: float = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +67,4 @@ class WorkerSettings:
     max_recoveries: int = 5
     recovery_delay: float = 2.0
     loop_stall: float = 300.0
+    circuit: CircuitSettings = CircuitSettings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
@@ -15,11 +16,14 @@ from runward.core.runs.decide import (
     CheckEvidence,
     ChooseModel,
     Decision,
+    GuardInput,
+    GuardOutput,
     LegOver,
     Probe,
     Project,
     RunCall,
     Screen,
+    VerifyOutput,
     Work,
     decide,
     due_ending,
@@ -28,15 +32,18 @@ from runward.core.runs.dues import work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import (
+    AnswerReceived,
     AttemptEnded,
     Close,
     GenerationAsked,
     GenerationEnded,
     Happening,
+    InputGuarded,
     LegStarted,
     MailCame,
     Mark,
     ModelBrokenOff,
+    OutputGuarded,
     Settle,
     TimeCame,
 )
@@ -46,6 +53,8 @@ from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
 from tests.unit.core.storing import TERMS, Store
+
+SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)
 
 
 @dataclass
@@ -66,6 +75,9 @@ class World:
     def __init__(self) -> None:
         self.starts: dict[str, list[int]] = {}
         self.again: set[tuple[str, int]] = set()
+        self.asked: dict[int, Any] = {}
+        """The verifier's attempts, each with the candidate it was asked about; `verdicts` is what it said in each."""
+        self.verdicts: dict[int, str] = {}
 
     def start(self, store: Store, run: RunState, activity: RunCall) -> None:
         call, receipt = run.call(activity.call_id), store.receipts[activity.call_id]
@@ -87,7 +99,9 @@ class World:
 class Leg:
     """One worker driving the run."""
 
-    def __init__(self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool) -> None:
+    def __init__(
+        self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool, guards_output: bool = False
+    ) -> None:
         self.reopened = store.run.status.ended and not store.status.ended
         store.claim()
         self.store = store
@@ -113,6 +127,7 @@ class Leg:
                 last_write_at=store.updated_at,
                 exhausted=exhausted,
                 caretaker=caretaker,
+                guards_output=guards_output and not caretaker,
                 terms=CallTerms() if caretaker else TERMS,
             )
         )
@@ -124,7 +139,7 @@ class Leg:
         self.run, emitted = apply(self.run, fact)
         if isinstance(fact, GenerationAsked) and (asked := self.run.generation(fact.key)) is not None:
             self.store.asked += asked.amount
-        if emitted.only_frames and not self.emitted and not isinstance(fact, AttemptEnded | GenerationEnded):
+        if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.waiting += emitted
         else:
             self.emitted += emitted
@@ -167,7 +182,7 @@ class Leg:
         self.take_facts()
         run, emitted, gated, decision = self.settled()
         if early and isinstance(decision, Work):
-            self._start([a for a in decision.start if isinstance(a, Screen | ChooseModel)], run)
+            self._start([a for a in decision.start if isinstance(a, Screen | ChooseModel | GuardInput | GuardOutput)], run)
             return False
         if unsaved:
             return True
@@ -196,7 +211,9 @@ class Leg:
             assert all(call.effect.repeatable for call in stopped), "what may not be repeated is waited for (R39)"
         if self.run.hold is not None:
             new = [activity for activity in work.start if activity not in self.going]
-            assert not [activity for activity in new if isinstance(activity, CallModel | Screen | Probe)], "a held run starts nothing (R39)"
+            assert not [activity for activity in new if isinstance(activity, CallModel | Screen | Probe | GuardInput | GuardOutput)], (
+                "a held run starts nothing (R39)"
+            )
         self._start([*work.start], self.run)
         for activity in work.stop:
             if activity in self.going:
@@ -217,6 +234,7 @@ class Leg:
                     assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
                     assert reserved.leg == self.number or (reserved.leg, self.number) == (0, 1)
                     assert not run.turn and run.model is not None
+                    assert not run.input_unguarded and self.store.messages, "the model sees an input that nobody looked at"
                     self.store.check_paired()
                 case RunCall():
                     receipt = self.store.receipts[activity.call_id]
@@ -231,6 +249,18 @@ class Leg:
                 case CheckEvidence():
                     effect = run.unknown(activity.call_id)
                     assert effect is not None and effect.claim is not None and effect.claim.evidence is not None
+                case GuardInput():
+                    assert run.input_unguarded and not self.store.messages
+                case GuardOutput():
+                    assert run.unguarded is not None and activity.step == run.step
+                case VerifyOutput():
+                    stored = codec.decode(self.store.text)
+                    assert (stored.verifying, stored.verify_attempts) == (True, activity.attempt), (
+                        "an attempt counts before it begins (R29)"
+                    )
+                    assert activity.attempt not in self.world.asked, "one attempt, and the verifier is asked twice"
+                    assert run.candidate is not None and run.candidate == stored.candidate
+                    self.world.asked[activity.attempt] = run.candidate.value
                 case Screen() | ChooseModel():
                     pass
             self.going[activity] = Going(run)

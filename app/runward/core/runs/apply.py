@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, budget, frames, generations, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, budget, frames, generations, guarding, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -25,12 +25,14 @@ from runward.core.runs.facts import (
     GenerationAsked,
     GenerationEnded,
     GiveBack,
+    InputGuarded,
     LegStarted,
     MailCame,
     Mark,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    OutputGuarded,
     Probed,
     Projected,
     Reserve,
@@ -70,8 +72,7 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
         case DrainAsked():
             return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
         case Broke():
-            failure = Failure(code=fact.code, message=fact.message, details=fact.details)
-            return replace(run, ending=run.spent_out or Ending(status=Status.FAILED, failure=failure)), NOTHING
+            return replace(run, ending=run.spent_out or _failed(fact)), NOTHING
         case ModelChosen():
             return answers.chosen(run, fact), NOTHING
         case Reserve():
@@ -86,6 +87,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.broken_off(run, fact)
         case GenerationAsked() | GenerationEnded():
             return generations.came(run, fact)
+        case InputGuarded() | OutputGuarded():
+            return guarding.input_guarded(run, fact) if isinstance(fact, InputGuarded) else answers.guarded(run, fact)
         case Screened():
             return turns.screened(run, fact)
         case Mark():
@@ -110,12 +113,14 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return waiting.closed_by_time(run, fact.at)
         case Settle():
             return unknowns.settled_by_probe(run, fact.call_id)
-        case Suspend():
-            return _leg_over(run, RunEvent.WAITS, fact.at)
-        case GiveBack():
-            return _leg_over(run, RunEvent.GIVEN_BACK, fact.at)
+        case Suspend() | GiveBack():
+            return _leg_over(run, RunEvent.WAITS if isinstance(fact, Suspend) else RunEvent.GIVEN_BACK, fact.at)
         case End():
             return _end(run, fact)
+
+
+def _failed(fact: Broke) -> Ending:
+    return Ending(status=Status.FAILED, failure=Failure(code=fact.code, message=fact.message, details=fact.details))
 
 
 def _not_driven(run: RunState, fact: Fact) -> Applied:
@@ -134,7 +139,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     if fact.reopened:
         run = _reopened(run)
     run = replace(run, leg=fact.leg, worker=fact.worker, binding=fact.binding, reopened=fact.reopened, caretaker=fact.caretaker)
-    run = replace(run, terms=fact.terms)
+    run = replace(run, guards_output=fact.guards_output, terms=fact.terms)
     if run.status.ended:
         return run, NOTHING
     run = replace(
@@ -158,7 +163,15 @@ def _reopened(run: RunState) -> RunState:
     """A run that failed for a cause that may pass goes on where it was (R10, R30): the failed call keeps its step."""
     if run.ended is None or run.ended.failure is None or not run.ended.failure.transient:
         raise InvariantViolated("Only a run whose failure may pass is tried again.")
-    return replace(run, status=next_status(run.status, RunEvent.RETRIED), ended=None, ended_at=None, model_failures=0, model_retry_at=None)
+    return replace(
+        run,
+        status=next_status(run.status, RunEvent.RETRIED),
+        ended=None,
+        ended_at=None,
+        model_failures=0,
+        model_failure="",
+        model_retry_at=None,
+    )
 
 
 def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
@@ -178,6 +191,9 @@ def _end(run: RunState, fact: End) -> Applied:
     if run.turn:
         run, answered = turns.cut_short(run, fact.at)
         said += answered
+    if run.unguarded is not None:
+        run, dropped = guarding.dropped(run)
+        said += dropped
     if run.finish_reason:
         run, finished = turns.step_finished(run)
         said += finished
