@@ -47,6 +47,7 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         whys=service.whys,
         oversight=service.oversight,
         rebinding=service.rebinding,
+        budgets=service.budgets,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

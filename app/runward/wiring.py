@@ -66,6 +66,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         reads=stores.reads,
         directory=stores.directory,
         singletons=stores.singletons,
+        budgets=stores.budgets,
         bus=_bus(settings, stores, clock=clock, chance=chance, telemetry=telemetry),
         clock=clock,
         chance=chance,

@@ -24,7 +24,16 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import (
+    Faults,
+    LocalBus,
+    MemoryBudgets,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryReads,
+    MemorySingletons,
+    MemoryStore,
+)
 from runward.wiring import deployed
 from tests.api import described
 
@@ -122,6 +131,7 @@ async def house(
         reads=MemoryReads(database, faults),
         directory=MemoryDirectory(database, faults),
         singletons=MemorySingletons(database, faults),
+        budgets=MemoryBudgets(database, faults),
         bus=LocalBus(),
         clock=clock,
         chance=SystemChance(),
@@ -155,6 +165,7 @@ async def house(
         whys=service.whys,
         oversight=service.oversight,
         rebinding=service.rebinding,
+        budgets=service.budgets,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,

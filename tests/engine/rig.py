@@ -34,7 +34,16 @@ from runward.engine.worker import Worker
 from runward.models.clients import ModelClients
 from runward.models.prices import PriceTable
 from runward.ports.store import Renewal
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import (
+    Faults,
+    LocalBus,
+    MemoryBudgets,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryReads,
+    MemorySingletons,
+    MemoryStore,
+)
 from runward.stores.memory.database import Rows
 from runward.testing import VirtualClock
 from runward.wiring import deployed
@@ -214,6 +223,7 @@ class Rig:
             reads=MemoryReads(self.database, faults),
             directory=MemoryDirectory(self.database, faults),
             singletons=MemorySingletons(self.database, faults),
+            budgets=MemoryBudgets(self.database, faults),
             bus=self.bus,
             clock=self.clock,
             chance=SystemChance(),

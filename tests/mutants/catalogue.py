@@ -456,8 +456,8 @@ LIFE = (
     Mutant(
         guard="a run on hold asks no model",
         file="core/runs/decide.py",
-        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if run.draining or run.caretaker or _too_early",
-        new="    if run.draining or run.caretaker or _too_early",
+        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if sharing.waits",
+        new="    if sharing.waits",
         tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
     ),
     Mutant(
@@ -585,8 +585,8 @@ RULES = (
     Mutant(
         guard="what guardrails did is said with the state",
         file="engine/durable.py",
-        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)",
-        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded)",
+        old="BudgetsAnswered, BudgetClosed, InputGuarded, OutputGuarded)\n",
+        new="BudgetsAnswered, BudgetClosed)\n",
         tests=("tests/engine/test_guarded.py",),
     ),
     Mutant(

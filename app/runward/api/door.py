@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from runward.engine.approvals import Approvals
+from runward.engine.budgets import BudgetDesk
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
@@ -37,6 +38,7 @@ class Door:
     whys: Whys
     oversight: Oversight
     rebinding: Rebinding
+    budgets: BudgetDesk
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals

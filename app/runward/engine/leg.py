@@ -12,9 +12,9 @@ from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
-from runward.core.runs.budget import reserves_more
-from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, Decision, LegOver, RunCall, Work, decide
+from runward.core.runs.asking import GenerationEnded
+from runward.core.runs.budget import only_the_state_tells
+from runward.core.runs.decide import Activity, Decision, LegOver, Work, decide
 from runward.core.runs.dues import deadline, work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import (
@@ -22,7 +22,6 @@ from runward.core.runs.facts import (
     Broke,
     Close,
     DrainAsked,
-    GenerationEnded,
     Happening,
     MailCame,
     Mark,
@@ -31,9 +30,10 @@ from runward.core.runs.facts import (
 )
 from runward.core.runs.inputs import in_order
 from runward.core.runs.state import RunState
-from runward.engine.activities import Activities, never_started
+from runward.engine.activities import Activities, broke_off, never_started
 from runward.engine.changes import changes_of
 from runward.engine.durable import NEEDS_NOTHING_DURABLE, SAID_WITH_THE_STATE, TOLD_BY_THE_STATE
+from runward.engine.hands import Hands
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.kept import Kept, WaitedFor
@@ -41,6 +41,7 @@ from runward.engine.loading import leg_started, loaded
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
 from runward.engine.services import Services
+from runward.engine.sharing import BudgetDialogue
 from runward.engine.timing import Timer
 from runward.ports.store import Head
 
@@ -50,7 +51,6 @@ GATHER_SECONDS = 0.002
 """Calls that end within so long of each other share a commit."""
 SCREEN_SECONDS = 0.005
 """How long a commit waits for what needs no commit first."""
-UNFORESEEN = "The service failed unexpectedly."
 UNREADABLE = "The run's stored state cannot be read."
 T = TypeVar("T")
 
@@ -83,6 +83,7 @@ class Leg:
         self._services = services
         self._subscribers = subscribers
         self.hold = hold
+        self._hands = Hands(performer, BudgetDialogue(services, hold, tenant=self._row.scope.tenant))
         self._facts: deque[Happening] = deque()
         self._kept = Kept()
         self._wake = asyncio.Event()
@@ -201,9 +202,7 @@ class Leg:
         row, at = self._row, self._services.time.now()
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
-        stored = self._run
-        self._fold(leg_started(self._claimed, stored, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
-        self._unsaved = reserves_more(self._run, stored)
+        self._fold(leg_started(self._claimed, self._run, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
         if run is None:  # trying for ever would help nobody
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
@@ -296,8 +295,7 @@ class Leg:
 
     def _start(self, activities: Sequence[Activity], run: RunState) -> None:
         for activity in activities:
-            assert self._performer is not None, "a caretaker has no work to start"
-            self._activities.start(activity, self._performer.begin(activity, run, self))
+            self._activities.start(activity, self._hands.begin(activity, run, self))
 
     def _is_new(self, activity: Activity) -> bool:
         return activity not in self._activities
@@ -306,8 +304,8 @@ class Leg:
 
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores, and what counts, waits for the next commit."""
-        self._run, emitted = apply(self._run, fact)
-        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE)
+        before, (self._run, emitted) = self._run, apply(self._run, fact)
+        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE) or only_the_state_tells(before, self._run)
         if emitted.only_frames and not self._emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.journal.emit(emitted.frames)
         else:
@@ -366,16 +364,12 @@ class Leg:
         self._wake.set()
 
     def _failed(self, activity: Activity, error: BaseException) -> Happening:
-        """What the run was waiting for broke in a way nobody had foreseen. It must not wait for ever: a call goes on as one that raised,
-        anything else ends the run."""
-        at = self._services.time.now()
+        """What the run was waiting for broke in a way nobody had foreseen. It must not wait for ever."""
         if isinstance(error, LeaseLost):
             self.lose()
         else:
             self._services.telemetry.problem("activity_failed", error, uid=self.uid)
-        if isinstance(activity, RunCall):
-            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.RAISED)
-        return Broke(at=at, code="internal", message=UNFORESEEN, details={})
+        return broke_off(activity, self._services.time.now())
 
     def _check_time(self) -> None:
         due = deadline(self._run)

@@ -14,12 +14,12 @@ from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
 from runward.core.runs.calls import Call, CallStage
 from runward.core.runs.decide import (
-    Activity,
     CallModel,
     CheckEvidence,
     ChooseModel,
     GuardInput,
     GuardOutput,
+    Performed,
     Probe,
     Project,
     RunCall,
@@ -81,7 +81,7 @@ class Performer:
         self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
 
-    def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
+    def begin(self, activity: Performed, run: RunState, driver: Driver) -> Running:
         """The activity, ready to run. `run` is the state that asked for it."""
         self._generator.bind(driver)
         match activity:

@@ -9,6 +9,8 @@ from typing import Any
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
+from runward.core.runs.budget import only_the_state_tells
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
@@ -35,8 +37,6 @@ from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Close,
-    GenerationAsked,
-    GenerationEnded,
     Happening,
     InputGuarded,
     LegStarted,
@@ -135,8 +135,8 @@ class Leg:
 
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
-        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked)
-        self.run, emitted = apply(self.run, fact)
+        before, (self.run, emitted) = self.run, apply(self.run, fact)
+        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked) or only_the_state_tells(before, self.run)
         if isinstance(fact, GenerationAsked) and (asked := self.run.generation(fact.key)) is not None:
             self.store.asked += asked.amount
         if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):

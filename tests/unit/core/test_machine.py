@@ -17,6 +17,7 @@ from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind, cancel_key, retry_key
 from runward.core.messages import Message, TextPart
 from runward.core.runs import frames
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
 from runward.core.runs.calls import CallStage, How, Result
 from runward.core.runs.decide import (
     CallModel,
@@ -40,8 +41,6 @@ from runward.core.runs.facts import (
     CheckpointSaved,
     DrainAsked,
     EvidenceChecked,
-    GenerationAsked,
-    GenerationEnded,
     Guarded,
     InputGuarded,
     ModelBrokenOff,

@@ -136,6 +136,7 @@ class Run(View):
     task_outcome: TaskOutcome
     usage: UsageView
     accounting: Accounting
+    budgets: list[str]
     parent_run_id: str | None
     metadata: dict[str, Any]
     links: Links

@@ -46,20 +46,14 @@ class Refusal:
 
 
 def bounded(run: RunState) -> bool:
-    """Whether anything bounds what the run spends."""
-    return run.limits.max_total_tokens is not None or run.limits.max_cost_usd is not None
+    """Whether anything bounds what the run spends, or somebody counts on an answer being no longer than what is reserved for it."""
+    return run.limits.max_total_tokens is not None or run.limits.max_cost_usd is not None or run.shared is not None
 
 
 def reserved(run: RunState) -> Amount:
     """What is reserved for calls that may be under way."""
     own = Amount() if run.reservation is None else run.reservation.amount
     return sum((generation.amount for generation in run.generations), own)
-
-
-def reserves_more(run: RunState, than: RunState) -> bool:
-    """Whether more is reserved for a run that is bounded."""
-    now, then = reserved(run), reserved(than)
-    return bounded(run) and (now.tokens > then.tokens or now.picos > then.picos)
 
 
 def committed(run: RunState) -> Amount:
@@ -121,6 +115,12 @@ def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, 
         if output < min(LEAST_OUTPUT_TOKENS, whole):
             return Refusal(ending=_over("max_cost_usd", None, before, prompt))
     return Plan(prompt=prompt, output=output, picos=_price(rates, prompt, output), cut=output < whole)
+
+
+def only_the_state_tells(before: RunState, run: RunState) -> bool:
+    """Whether a fact changed what has to be durable before a model is called, though nothing is said of it: which model it is, and, where
+    the run is bounded, what its call is reserved with."""
+    return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))
 
 
 def refusal(run: RunState) -> Ending | None:
