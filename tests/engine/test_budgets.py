@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from runward.agents.agent import Agent
-from runward.agents.contexts import RunContext
+from runward.agents.contexts import RunContext, ToolContext
 from runward.agents.models import ModelSettings, Reply, ScriptedModel
-from runward.agents.tools import tool
+from runward.agents.tools import AnyTool, tool
 from runward.core.budgets import NOTHING, OnExhausted, Terms
-from runward.core.errors import Invalid
+from runward.core.errors import BudgetExceeded, Invalid
 from runward.core.kernel.actor import Status
 from runward.core.runs.ledger import Amount, Rate
 from runward.core.runs.waits import Wait
@@ -408,3 +409,73 @@ async def test_a_crash_after_a_crossing_does_not_warn_twice() -> None:
         await rig.start()
         await rig.until(lambda: rig.row(uid).status.ended, limit_seconds=10 * TTL)
         assert len(rig.frames(uid, "warning")) == 1
+
+
+# -- model calls of the agent's own code ---------------------------------------------------------------------------------------
+
+
+def asker(generate: Any, *, tools: Sequence[AnyTool], **differing: Any) -> Agent:
+    script = ScriptedModel(list(TWO), generate=generate)
+    return agent(model=script, tools=tools, **{"model_settings": ModelSettings(max_output_tokens=50), **differing})
+
+
+@tool(effect="read", name="look")
+async def look_by_asking(ctx: ToolContext) -> str:
+    """Looks, and asks a model what it has seen."""
+    try:
+        return await ctx.generate("What is it?")
+    except BudgetExceeded as error:
+        return error.code
+
+
+async def test_R34_calls_of_tools_are_admitted_and_settled_as_well() -> None:
+    held: list[int] = []
+
+    def answers(request: Any) -> Reply:
+        held.append(of(rig).account.reserved.tokens)
+        return used(Reply(text="a pot"), 40)
+
+    async with Rig(asker(answers, tools=[look_by_asking])) as rig:
+        await put(rig, max_total_tokens=1000, warn_at=10)
+        uid = await rig.run(budgets=[KEY])
+        assert rig.results(uid)[0]["output"] == "a pot" and held == [54]
+        assert spent(rig) == (60 + 40 + 60, 0)
+        assert rig.faults.counts["budgets.reserve"] == rig.faults.counts["budgets.close"] == 3
+        assert len(rig.frames(uid, "warning")) == 1
+
+
+@pytest.mark.parametrize("on_exhausted", OnExhausted)
+async def test_R34_a_budget_that_refuses_a_call_of_a_tool_holds_nothing_of_it(on_exhausted: OnExhausted) -> None:
+    """What becomes of the run is seen at its own next call, which may be smaller."""
+    asked: list[Any] = []
+
+    def answers(request: Any) -> Reply:
+        asked.append(request)
+        return ONE
+
+    async with Rig(asker(answers, tools=[look_by_asking])) as rig:
+        await put(rig, max_total_tokens=100, on_exhausted=on_exhausted)
+        uid = await rig.run(budgets=[KEY])
+        assert asked == [] and spent(rig) == (60, 0)
+        stopped = on_exhausted is OnExhausted.STOP
+        assert rig.row(uid).status is (Status.STOPPED if stopped else Status.SUSPENDED)
+
+
+async def test_R34_a_call_of_a_tool_that_dies_with_its_worker_is_unknown_to_its_budgets() -> None:
+    asked = 0
+
+    def answers(request: Any) -> Reply:
+        nonlocal asked
+        asked += 1
+        return Reply(text="a b", chunk_delay_seconds=100) if asked == 1 else used(Reply(text="again"), 40)
+
+    async with Rig(asker(answers, tools=[look_by_asking]), worker=False) as rig:
+        await put(rig, max_total_tokens=1000)
+        uid = await rig.begin(budgets=[KEY])
+        doomed = await rig.start()
+        await rig.until(lambda: asked == 1)
+        await doomed.die()
+        await rig.start()
+        await rig.over(uid)
+        assert rig.results(uid)[0]["output"] == "again" and spent(rig) == (60 + 40 + 60, 54)
+        assert rig.view(uid)["accounting"]["unknown"]["tokens"] == 54

@@ -10,6 +10,7 @@ from typing import Any
 
 from runward.agents.agent import Agent
 from runward.agents.manifest import Manifest
+from runward.agents.models import ModelSettings
 from runward.agents.registry import Registered, Registry
 from runward.core.runs.limits import Limits
 from runward.core.usage import Usage
@@ -17,10 +18,13 @@ from runward.engine.deployment import Deployed
 from runward.models.kinds import failure
 from runward.ports.models import AskedCall, Finish, ModelAnswer, ModelClient, ModelDelta, ModelRequest
 from runward.wiring import deployed
+from tests.simulation.bills import Bill
 from tests.simulation.tools import NAMES, PROBE_MANNERS, TOOL_MANNERS, WatchedTool, arguments, here, tools
 
 AGENT = "simulated"
 VERSIONS = ("1", "2")
+ANSWER = 60
+"""How many tokens the agent wants an answer to have at most."""
 WORDS = ("a ", "bit ", "of ", "text ")
 
 
@@ -30,14 +34,18 @@ class SimulatedModel:
     name = "scripted:simulated"
 
     def call(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> Coroutine[Any, Any, ModelAnswer]:
-        here().world.watch.model_starts(here(), request)
-        return self._answer(request, on_delta)
+        return self._answer(request, on_delta, here().world.watch.model_starts(here(), request))
 
-    async def _answer(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> ModelAnswer:
+    async def _answer(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]], bill: Bill) -> ModelAnswer:
         process = here()
-        run_id = request.messages[0].text
-        chance = process.world.chance_of(run_id, request.step, request.attempt)
-        turn = process.world.manners.model(run_id, request.step, request.attempt, chance)
+        world, run_id = process.world, request.messages[0].text
+        this = (run_id, request.step, request.attempt) if request.purpose == "turn" else (run_id, "generate", bill.number)
+        manners, chance = world.manners, world.chance_of(*this)
+        turns = request.purpose == "turn"
+        turn = manners.model(run_id, request.step, request.attempt, chance) if turns else manners.generation(chance)
+        usage = Usage()
+        if turn.fails not in ("at once", "for good"):
+            usage = bill.billed(manners.usage(world.chance_of(*this, "usage"), request.settings.max_output_tokens))
         await process.clock.sleep(turn.delay)
         if turn.fails == "at once":
             raise failure("server_error", billed=False, started=False, status=500)
@@ -58,7 +66,7 @@ class SimulatedModel:
             reasoning="",
             calls=tuple(AskedCall(provider_id="same", tool_name=name, arguments=asked) for name, asked in turn.calls),
             finish=turn.finish,
-            usage=Usage(input_tokens=3, output_tokens=2),
+            usage=Usage() if turn.says_nothing else usage,
             model=self.name,
         )
 
@@ -73,6 +81,8 @@ class Turn:
     calls: tuple[tuple[str, str], ...] = ()
     finish: Finish = "stop"
     fails: str = ""
+    says_nothing: bool = False
+    """Whether it keeps to itself what it bills."""
 
 
 class Manners:
@@ -95,11 +105,26 @@ class Manners:
         if chance.random() < 0.12:
             fails = chance.choice(("at once", "at once", "midway", "midway", "for good"))
             return Turn(delay=chance.choice((0, 0.1)), words=chance.randrange(4), pace=0.02, fails=fails)
-        turn = Turn(delay=chance.choice((0, 0, 0.01, 0.5)), words=chance.choice((0, 1, 5)), pace=chance.choice((0, 0.004, 0.05)))
+        turn = Turn(
+            says_nothing=chance.random() < 0.05,
+            delay=chance.choice((0, 0, 0.01, 0.5)),
+            words=chance.choice((0, 1, 5)),
+            pace=chance.choice((0, 0.004, 0.05)),
+        )
         if chance.random() < 0.1 + 0.15 * step:
             return replace(turn, finish="stop" if chance.random() < 0.95 else chance.choice(("length", "refusal", "content_filter")))
         calls = tuple(_asked(self.names, chance) for _ in range(chance.choice((1, 1, 2, 3))))
         return replace(turn, calls=calls, finish="tool_calls" if chance.random() < 0.97 else "length")
+
+    def generation(self, chance: Random) -> Turn:
+        """What a model does when the agent's own code asks it."""
+        fails = chance.choice(("", "", "", "", "at once", "midway"))
+        return Turn(delay=chance.choice((0, 0.01, 0.5)), words=1, pace=0.01, fails=fails, says_nothing=chance.random() < 0.1)
+
+    def usage(self, chance: Random, allowed: int | None) -> Usage:
+        """What a provider bills for a call whose answer may have so many tokens: now and then more than that."""
+        beyond = chance.choice((0, 0, 0, 0, 0, 500))
+        return Usage(input_tokens=chance.randrange(1, 80) + beyond, output_tokens=chance.randrange(1, (allowed or ANSWER) + 1))
 
 
 def _asked(names: Sequence[str], chance: Random) -> tuple[str, str]:
@@ -158,7 +183,15 @@ def registry(*versions: str) -> Registry:
     model, limits = SimulatedModel(), Limits(max_parallel_tools=2)
     return SimulatedRegistry(
         [
-            Agent(name=AGENT, version=version, model=model, instructions="Go on.", tools=tools(version), limits=limits)
+            Agent(
+                name=AGENT,
+                version=version,
+                model=model,
+                model_settings=ModelSettings(max_output_tokens=ANSWER),
+                instructions="Go on.",
+                tools=tools(version),
+                limits=limits,
+            )
             for version in versions
         ]
         or [Agent(name="strange", model=model)]

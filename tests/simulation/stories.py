@@ -56,6 +56,7 @@ class Story(Manners):
             "read",
             "tool-retries",
             "checkpoint",
+            "asks-a-model",
             "timer",
             "expires",
             "expiry-stops",
@@ -91,6 +92,7 @@ PLAIN = (
     Story(name="told-unknown", turns=(asks("post"), TEXT), tools=UNKNOWN, effects=1),
     Story(name="waits", turns=(asks("pay", "look"), TEXT), tools=UNKNOWN, ending="suspended", effects=2),
     Story(name="checkpoint", turns=(asks("look"), TEXT), tools={("1.1", 1): "saves"}, effects=1),
+    Story(name="asks-a-model", turns=(asks("look"), TEXT), tools={("1.1", 1): "asks"}, effects=1),
 )
 
 PEOPLE = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, budget, frames, guarding, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, budget, frames, generations, guarding, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs.asking import GenerationAsked, GenerationEnded, HangUp
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -67,13 +68,11 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
         case MailCame():
             return inputs.came(run, fact.mail, fact.at)
         case TimeCame():
-            due = deadline(run)
-            return replace(run, out_of_time=run.out_of_time or (due is not None and due <= fact.at)), NOTHING
+            return _time_came(run, fact.at), NOTHING
         case DrainAsked():
             return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
         case Broke():
-            failure = Failure(code=fact.code, message=fact.message, details=fact.details)
-            return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), NOTHING
+            return replace(run, ending=run.spent_out or _failed(fact)), NOTHING
         case ModelChosen():
             return answers.chosen(run, fact), NOTHING
         case Reserve():
@@ -88,6 +87,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.failed(run, fact)
         case ModelBrokenOff():
             return answers.broken_off(run, fact)
+        case GenerationAsked() | GenerationEnded() | HangUp():
+            return generations.came(run, fact)
         case InputGuarded() | OutputGuarded():
             return guarding.input_guarded(run, fact) if isinstance(fact, InputGuarded) else answers.guarded(run, fact)
         case Screened():
@@ -120,9 +121,19 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return _end(run, fact)
 
 
+def _time_came(run: RunState, at: int) -> RunState:
+    due = deadline(run)
+    return replace(run, out_of_time=run.out_of_time or (due is not None and due <= at))
+
+
+def _failed(fact: Broke) -> Ending:
+    return Ending(status=Status.FAILED, failure=Failure(code=fact.code, message=fact.message, details=fact.details))
+
+
 def _not_driven(run: RunState, fact: Fact) -> Applied:
-    """Nobody drives the run, or it has ended: time and drains pass it by, and nothing else may happen to it (I-20)."""
-    if isinstance(fact, TimeCame | DrainAsked):
+    """Nobody drives the run, or it has ended: time, drains and what its code still asks for pass it by, and nothing else may happen to it
+    (I-20)."""
+    if isinstance(fact, TimeCame | DrainAsked | GenerationAsked | GenerationEnded):
         return run, NOTHING
     raise InvariantViolated(f"{type(fact).__name__} happened to a run that is {run.status}.")
 
@@ -150,7 +161,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
         failure = Failure(code="recoveries_exhausted", message="The run was recovered too often: its workers died or lost it each time.")
         run = replace(run, ending=Ending(status=Status.FAILED, failure=failure))
     said = Emitted(frames=(frames.data_agent(control(run)),))
-    run, model = answers.taken_over(outputs.taken_over(run))
+    run, model = answers.taken_over(generations.all_lost(outputs.taken_over(run)))
     run, calls = turns.lost(run, fact.at)
     return run, said + model + calls
 

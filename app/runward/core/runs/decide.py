@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from runward.core.kernel.actor import Status
 from runward.core.runs import budget, sharing
+from runward.core.runs.asking import HangUp
 from runward.core.runs.calls import CallStage
 from runward.core.runs.dues import probe_is_due
 from runward.core.runs.facts import BeginVerifying, Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
@@ -130,6 +131,8 @@ Decision = Move | Work | LegOver
 def decide(run: RunState, at: int) -> Decision:
     """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
     decision = _decided(run, at)
+    if run.generations and isinstance(decision, Suspend | GiveBack | End):
+        return HangUp(at=at)
     return decision if run.shared is None else _told_first(run, decision)
 
 
@@ -209,6 +212,8 @@ def _candidate(run: RunState, at: int) -> Decision:
         return Suspend(at=at)
     if run.draining or run.hurried or run.caretaker:
         return GiveBack(at=at)
+    if run.spent_out is not None:
+        return End(at=at, ending=run.spent_out)
     if run.verify_attempts >= run.limits.max_verify_attempts:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED))
     return BeginVerifying(at=at)

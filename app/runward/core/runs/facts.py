@@ -12,6 +12,7 @@ from typing import Any, Literal
 from runward.core.budgets import Shortage
 from runward.core.kernel.mail import Mail
 from runward.core.messages import Message
+from runward.core.runs.asking import GenerationAsked, GenerationEnded, HangUp
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
 from runward.core.runs.ledger import CallTerms, Rates
 from runward.core.runs.state import Answer, Ending
@@ -367,6 +368,8 @@ Happening = (
     | BudgetClosed
     | ModelFailed
     | ModelBrokenOff
+    | GenerationAsked
+    | GenerationEnded
     | InputGuarded
     | OutputGuarded
     | Screened
@@ -378,5 +381,5 @@ Happening = (
     | VerdictGiven
     | Broke
 )
-Move = Reserve | Mark | BeginVerifying | CloseTurn | Close | Settle | Suspend | GiveBack | End
+Move = Reserve | Mark | BeginVerifying | CloseTurn | Close | Settle | HangUp | Suspend | GiveBack | End
 Fact = Happening | Move

@@ -52,16 +52,37 @@ def settled(run: RunState, ledger: Ledger) -> RunState:
     """The call in hand gave an answer, which the run's own ledger has settled by now."""
     if run.shared is None:
         return run
-    before, after = run.ledger, ledger
-    if after.unknown != before.unknown:
-        return _closing(run, Close.UNKNOWN)
-    spent = Amount(tokens=after.spent.tokens - before.spent.tokens, picos=after.spent.picos - before.spent.picos)
-    return _closing(run, Close.SETTLED, spent)
+    return _closing(run, *_settlement(run.ledger, ledger))
 
 
 def over(run: RunState, *, billed: bool) -> RunState:
     """The call in hand gave none, and it may have been billed or was not."""
     return _closing(run, Close.UNKNOWN if billed else Close.RELEASED)
+
+
+def id_beside(run: RunState, key: str) -> str:
+    """What the budgets know a model call of the agent's own code by."""
+    return f"{run.uid}/{key}"
+
+
+def settled_beside(run: RunState, key: str, ledger: Ledger) -> RunState:
+    """Such a call gave an answer, which the run's own ledger has settled by now."""
+    return over_beside(run, key, *_settlement(run.ledger, ledger))
+
+
+def over_beside(run: RunState, key: str, how: Close, amount: Amount = NOTHING) -> RunState:
+    """Such a call is over: the budgets are to be told, whether they have heard of it or not."""
+    if run.shared is None:
+        return run
+    over = Closing(id=id_beside(run, key), how=how, amount=amount)
+    return replace(run, shared=replace(run.shared, closings=(*run.shared.closings, over)))
+
+
+def _settlement(before: Ledger, after: Ledger) -> tuple[Close, Amount]:
+    """What the run's own ledger made of an answer."""
+    if after.unknown != before.unknown:
+        return Close.UNKNOWN, NOTHING
+    return Close.SETTLED, Amount(tokens=after.spent.tokens - before.spent.tokens, picos=after.spent.picos - before.spent.picos)
 
 
 def _closing(run: RunState, how: Close, amount: Amount = NOTHING) -> RunState:
