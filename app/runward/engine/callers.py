@@ -85,9 +85,11 @@ class Caller:
         return self.operator or self.name == LOCAL_NAME
 
     def require_operator(self) -> None:
-        """Raises NotPermitted unless the service itself is this caller's business."""
+        """Raises NotPermitted unless the service itself is this caller's business, and this request about no tenant alone."""
         if not self.runs_the_service:
             raise NotPermitted("This concerns every tenant: an operator key is needed.")
+        if self.narrowed:
+            raise NotPermitted("This concerns every tenant: send it without ?tenant=.")
 
     def require(self, *any_of: Permission) -> None:
         """Raises NotPermitted unless the caller has one of these permissions."""
