@@ -120,13 +120,13 @@ async def house(
     secret_key: str | None = "a secret key for tests",
     verdicts_take_tokens: bool = False,
     url: str | None = None,
-    pool: Pool = Pool(),
+    pool: Pool | None = None,
     **door: Any,
 ) -> AsyncIterator[House]:
     """A service on the memory store, or on the migrated database of a URL, with or without a worker."""
     heard, faults = Heard(), faults or Faults()
     memory = MemoryDatabase(SystemClock()) if url is None else None
-    services = in_memory(memory, faults, heard) if memory is not None else on_database(str(url), pool, heard)
+    services = in_memory(memory, faults, heard) if memory is not None else on_database(str(url), pool or Pool(), heard)
     registry, models = Registry(agents), ModelClients(services.clock)
     workforce = Workforce(
         deployed=deployed(registry, models, max_result_bytes=1_048_576),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -45,14 +45,14 @@ BODIES: Mapping[str, tuple[str, Any]] = {
 NAMING = {
     "POST /runs/cancel": {"run_ids": ["{run_id}"]},
     "POST /ops/recover": {"run_id": "{run_id}", "force": True},
-    "POST /ops/rebind": {"run_id": "{run_id}", "from": "another", "to": "{binding}"},
+    "POST /ops/rebind": {"run_id": "{run_id}", "from": "{binding}", "to": "next"},
 }
 """Calls that name a run in their body."""
 
 EVERYTHING = {
     "POST /runs/cancel": {"filter": {"agent": "desk"}},
     "POST /ops/recover": {"limit": 100},
-    "POST /ops/rebind": {"agent": "desk", "from": "another", "to": "{binding}"},
+    "POST /ops/rebind": {"agent": "desk", "from": "{binding}", "to": "next"},
 }
 """Calls that are about all the runs that the caller may see."""
 
@@ -130,7 +130,8 @@ async def estate(url: str | None) -> AsyncIterator[Estate]:
         house = made.house
         owner = await key(house, permissions=tuple(Permission), **OWNER)
         estate = Estate(desk=made, owner=owner)
-        for name, turns in {"charge": CHARGE, "refund": REFUND, "pick": PICK, "ask": ASK, "done": [{"text": MARK}]}.items():
+        turns_of: dict[str, Any] = {"charge": CHARGE, "refund": REFUND, "pick": PICK, "ask": ASK, "done": [{"text": MARK}]}
+        for name, turns in turns_of.items():
             estate.runs[name] = await made.run(turns, headers=owner, metadata={"mark": MARK})
         strangers: dict[str, dict[str, str]] = {
             "another tenant": {"tenant": "globex"},
@@ -143,6 +144,10 @@ async def estate(url: str | None) -> AsyncIterator[Estate]:
             is_operator = name.startswith("an operator")
             headers = await key(house, permissions=tuple(Permission), operator=is_operator, **scope)
             estate.strangers[name] = {"headers": headers, "query": {"tenant": "globex"} if is_operator else None}
+        (agent,) = await house.service.services.directory.agents()
+        manifest = json.dumps({**json.loads(agent.manifest), "version": "2", "fingerprint": "next"})
+        await house.service.services.directory.publish_agents([replace(agent, version="2", fingerprint="next", manifest=manifest)])
+        house.service.catalog._read_at = None
         yield estate
         assert house.heard.problems == []
 
