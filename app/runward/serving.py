@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import socket
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,7 @@ import uvicorn
 
 from runward.api.app import Door, create_app
 from runward.api.connections import Connection
+from runward.api.rates import Rate
 from runward.core.errors import DefinitionError
 from runward.engine.service import Service
 from runward.settings import Settings
@@ -58,6 +60,7 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         max_body_bytes=settings.max_body_bytes,
         cors_origins=settings.cors_origins,
         may_be_open=is_loopback(settings.host),
+        rate=rate_of(settings),
     )
     config = uvicorn.Config(
         create_app(door),
@@ -71,6 +74,13 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         timeout_graceful_shutdown=STREAM_GRACE_SECONDS,
     )
     return Server(config, up)
+
+
+def rate_of(settings: Settings) -> Rate | None:
+    """How many requests a tenant may make of this process. Without a burst it may make those of two seconds at once."""
+    if settings.rate_limit is None:
+        return None
+    return Rate(per_second=settings.rate_limit, burst=settings.rate_burst or max(1, math.ceil(2 * settings.rate_limit)))
 
 
 def bound(settings: Settings) -> socket.socket:

@@ -49,6 +49,10 @@ class Settings(BaseSettings):
     """Encrypts stored context and signs tokens. Required once an API key exists."""
     approval_tokens: Literal["off", "required"] = "off"
     """Whether deciding an approval takes its access token, and a key alone does not do."""
+    rate_limit: float | None = Field(default=None, gt=0, le=1_000_000)
+    """How many requests a second each tenant may make of one API process; as many as it likes without it. Operator keys are exempt."""
+    rate_burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many of them it may make at once; those of two seconds without it."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     faults: str | None = None
     """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""

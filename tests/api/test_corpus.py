@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from runward.api import openapi
+from runward.core.ids import is_id
 from tests.api.corpus import BODIES, CURSORS, HEADERS, IDS, JSON, MALFORMED, PLACES, QUERIES, RUN
 from tests.api.desk import CHARGE, PICK, asked_id, desk
 from tests.api.house import House, house
@@ -92,9 +93,9 @@ async def test_F_12_an_id_has_one_spelling_everywhere(both: Both) -> None:
     for path, item in openapi.document()["paths"].items():
         for method in item if "{" in path else ():
             for id in IDS:
-                body = {} if "requestBody" not in item[method] else {"json": {}}
-                answer = await alike(both, method.upper(), re.sub(r"\{\w+\}", id, path), **body)
-                assert answer.status_code == 404, (path, id)
+                answer = await alike(both, method.upper(), re.sub(r"\{\w+\}", id, path))
+                read_first = "requestBody" in item[method] and is_id(id)
+                assert answer.status_code == 404 or (read_first and answer.json()["code"] == "unsupported_media_type"), (path, id)
     assert (await alike(both, "GET", "/runs/run-1")).status_code == 200
 
 
@@ -212,5 +213,5 @@ async def test_F_57_settlements_are_answered_alike(both_urls: tuple[str, str]) -
                 told.append((answer.status_code, answer.json().get("code") or answer.json()["items"][0]["result"]))
             answers.append(told)
     assert answers[0] == answers[1]
-    assert [status for status, _ in answers[0]][0] == 409
+    assert answers[0][0][0] == 409
     assert (202, "accepted") in answers[0] and (202, "duplicate") in answers[0] and answers[0][-1][0] == 409

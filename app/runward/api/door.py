@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from runward.api.rates import Rate
 from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
@@ -29,7 +30,7 @@ class Door:
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
     properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
-    so that callers need no key as long as nobody has one.
+    so that callers need no key as long as nobody has one. `rate` is how many requests each tenant may make of this process; None: any.
     """
 
     commands: Commands
@@ -49,3 +50,4 @@ class Door:
     max_streams: int = MAX_STREAMS
     cors_origins: tuple[str, ...] = ()
     may_be_open: bool = True
+    rate: Rate | None = None
