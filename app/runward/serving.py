@@ -54,6 +54,7 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         approvals=service.approvals,
         tokens=service.tokens,
         catalog=service.catalog,
+        key_uses=service.key_uses,
         services=service.services,
         ready=service.ready,
         closing=closing,

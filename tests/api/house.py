@@ -159,6 +159,7 @@ async def house(
         approvals=service.approvals,
         tokens=service.tokens,
         catalog=service.catalog,
+        key_uses=service.key_uses,
         services=services,
         ready=service.ready,
         closing=asyncio.Event(),

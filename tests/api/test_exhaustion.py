@@ -29,13 +29,13 @@ async def taken(url: str) -> AsyncIterator[None]:
             yield
             other.execute("ROLLBACK")
         return
-    other = await direct(url)
-    transaction = other.transaction()
+    holder = await direct(url)
+    transaction = holder.transaction()
     await transaction.start()
-    await other.execute("LOCK TABLE actors IN ACCESS EXCLUSIVE MODE")
+    await holder.execute("LOCK TABLE actors IN ACCESS EXCLUSIVE MODE")
     yield
     await transaction.rollback()
-    await other.close()
+    await holder.close()
 
 
 def posted(made: House, number: int) -> asyncio.Task[httpx.Response]:
@@ -47,7 +47,7 @@ async def all_wait(url: str) -> None:
     looking = await direct(url)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(10):
-        while await looking.fetchval(waiting) < SMALL.connections:
+        while await looking.fetchval(waiting) < SMALL.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await looking.close()
 

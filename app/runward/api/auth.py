@@ -11,6 +11,7 @@ from runward.core.errors import NotPermitted, Unauthenticated
 from runward.core.kernel.actor import Scope
 from runward.engine import keys
 from runward.engine.callers import LOCAL, Caller, Permission
+from runward.engine.key_uses import KeyUses
 from runward.engine.services import Services
 from runward.engine.tokens import Tokens, is_token
 from runward.ports.bus import Hint, Topic
@@ -35,9 +36,10 @@ class Authenticator:
     What is remembered are keys that exist, never what somebody tried.
     """
 
-    def __init__(self, services: Services, tokens: Tokens, *, may_be_open: bool) -> None:
+    def __init__(self, services: Services, tokens: Tokens, uses: KeyUses, *, may_be_open: bool) -> None:
         self._services = services
         self._tokens = tokens
+        self._uses = uses
         self._may_be_open = may_be_open
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._required: bool | None = None
@@ -65,6 +67,7 @@ class Authenticator:
         key = await self._key(bearer)
         if key is None or not self._is_good(key):
             raise _unauthenticated()
+        self._uses.note(key.id)
         return _caller(key)
 
     async def _by_token(self, token: str) -> Caller:

@@ -11,6 +11,7 @@ from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
+from runward.engine.key_uses import KeyUses
 from runward.engine.operations import Operations
 from runward.engine.oversight import Oversight
 from runward.engine.queries import Queries
@@ -43,6 +44,7 @@ class Door:
     approvals: Approvals
     tokens: Tokens
     catalog: Catalog
+    key_uses: KeyUses
     services: Services
     ready: Callable[[], Awaitable[bool]]
     closing: asyncio.Event
