@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     rate_burst: int | None = Field(default=None, ge=1, le=1_000_000)
     """How many of them it may make at once; those of two seconds without it."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    prices: str | None = None
+    """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
     """Where the process breaks on purpose, for tests of what is promised: `before_effect:kill@2,after_commit:pause=5`."""
     log_format: Literal["console", "json"] | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runward.agents.limitations import unsupported_call
@@ -22,6 +23,7 @@ from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
 from runward.models.names import require_keys
+from runward.models.prices import PriceTable, configured_prices
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.models import ModelClients as AnyModelClients
@@ -61,6 +63,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         chance=chance,
         time=StoreTime(clock),
         telemetry=telemetry,
+        prices=PriceTable(configured_prices(settings.prices)),
         faults=faults,
     )
 
@@ -84,6 +87,7 @@ async def service_of(
         names = [(entry.agent.name, name) for entry in registry.agents for name in _provider_models(entry)]
         require_keys(names, os.environ)
         await models.prepare(name for _, name in names)
+        await _prepare_prices(services, [name for _, name in names])
         workforce = Workforce(
             deployed=deployed(registry, models, max_result_bytes=settings.max_result_bytes),
             models=models,
@@ -105,6 +109,11 @@ async def service_of(
         working=worker_settings(settings),
         upkeep=upkeep_settings(settings),
     )
+
+
+async def _prepare_prices(services: Services, models: Sequence[str]) -> None:
+    """Reads the table of prices, which takes a moment, before anything is claimed."""
+    await asyncio.to_thread(lambda: [services.prices.rates(model, 0) for model in models])
 
 
 def deployed(registry: Registry, models: AnyModelClients, *, max_result_bytes: int) -> Mapping[str, Deployed]:

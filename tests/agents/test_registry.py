@@ -14,7 +14,6 @@ from runward import (
     DefinitionError,
     Guardrails,
     HttpTool,
-    Limits,
     Output,
     Policy,
     Reply,
@@ -127,8 +126,6 @@ def guard(value: Any, ctx: Any) -> None: ...
     ("changes", "named"),
     [
         ({"guardrails": Guardrails(on_input=guard)}, "guardrails"),
-        ({"limits": Limits(max_total_tokens=10)}, "budgets"),
-        ({"limits": Limits(max_cost_usd="1.00")}, "budgets"),
         ({"policy": Policy(allow_models=["openai:gpt-5"])}, "allow_models"),
     ],
 )

@@ -169,10 +169,13 @@ async def test_R41_a_run_is_bound_to_other_code_of_its_agent(big_house: House) -
     assert await post(big_house, "/ops/rebind", body) == (202, {"rebound": 1, "failed": [], "next_cursor": None})
     (uid,) = big_house.database.actors
     await until(lambda: big_house.database.actors[uid].envelope.binding == new)
+    await until(lambda: big_house.database.actors[uid].envelope.lease_owner is None)
     assert big_house.database.actors[uid].envelope.status.value == "queued", "it still waits for its time"
     (mail,) = (await big_house.http.get(f"/runs/{run['run_id']}/inbox")).json()["data"]
     assert (mail["kind"], mail["data"]["to"], mail["principal"]["by"]) == ("rebind", new, "local")
-    status, refused = await post(big_house, "/ops/rebind", body)
+    assert await post(big_house, "/ops/rebind", body) == (202, {"rebound": 1, "failed": [], "next_cursor": None}), "sent again, it is done"
+    assert len((await big_house.http.get(f"/runs/{run['run_id']}/inbox")).json()["data"]) == 1
+    status, refused = await post(big_house, "/ops/rebind", {**body, "from": "0" * 32, "to": old})
     assert (status, refused["code"], refused["recorded"]) == (409, "binding_mismatch", {"binding": new})
 
 

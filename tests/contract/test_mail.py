@@ -100,7 +100,7 @@ async def test_R6a_so_many_letters_may_wait(backend: Backend) -> None:
     keys = [f"k{n}" for n in range(MAX_UNAPPLIED_MAIL)]
     assert isinstance(await backend.store.append_mail(append(1, *keys[:-1])), Appended)
     before = await picture(backend, 1)
-    assert await backend.store.append_mail(append(1, "one", "two", marks_cancel=True)) == InboxFull()
+    assert await backend.store.append_mail(append(1, "one", "two")) == InboxFull()
     assert await picture(backend, 1) == before
     assert isinstance(await backend.store.append_mail(append(1, keys[-1])), Appended)
     assert await backend.store.append_mail(append(1, "one")) == InboxFull()
@@ -108,6 +108,16 @@ async def test_R6a_so_many_letters_may_wait(backend: Backend) -> None:
     assert await backend.store.append_mail(append(1, "one", "two")) == Appended(
         seqs=(MAX_UNAPPLIED_MAIL + 1, MAX_UNAPPLIED_MAIL + 2), status=Status.RUNNING
     )
+
+
+async def test_R37_a_full_mailbox_takes_a_cancel(backend: Backend) -> None:
+    """R6a: what ends a flood must not wait for it to pass."""
+    await running(backend.store)
+    await backend.store.append_mail(append(1, *(f"k{n}" for n in range(MAX_UNAPPLIED_MAIL))))
+    assert await backend.store.append_mail(append(1, "cancel", marks_cancel=True)) == Appended(
+        seqs=(MAX_UNAPPLIED_MAIL + 1,), status=Status.RUNNING
+    )
+    assert await backend.store.append_mail(append(1, "cancel", marks_cancel=True)) == KeyTaken(keys=("cancel",))
 
 
 async def test_R1_mail_touches_neither_revision_nor_journal(backend: Backend) -> None:

@@ -105,7 +105,8 @@ async def test_R47_texts_of_a_commit_come_back_as_they_were(backend: Backend, na
     await backend.store.append_frames(envelope.uid, position_of(envelope), frames[1:])
     await written(backend.store, changes(await stored(backend.reads, envelope.uid), approval_closings=(approved(decision=text),)))
     assert (envelope.state, envelope.stop_reason, envelope.task_outcome) == (text, text[:50], text[:50])
-    assert tuple(await backend.reads.frames(envelope.uid, after=0, limit=10)) == frames
+    pages = [await backend.reads.frames(envelope.uid, after=after, limit=10) for after in (0, 1)]  # a page of long ones is shorter
+    assert pages[0][0] == frames[0] and tuple(pages[1]) == frames[1:]
     assert tuple(await backend.reads.messages(envelope.uid, after=0, limit=None)) == messages
     assert tuple(await backend.reads.receipts(envelope.uid)) == receipts
     (row,) = await approvals_of(backend.reads, envelope.uid)

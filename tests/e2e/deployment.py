@@ -154,6 +154,10 @@ class Deployment:
         """The run once it has ended. It must not suspend on the way."""
         return self._waited(run_id, seconds, "completed", "stopped", "failed")
 
+    def over(self, run_id: str, seconds: float = SECONDS) -> View:
+        """The run once it has ended, whatever it waits for on the way."""
+        return self._waited(run_id, seconds, "completed", "stopped", "failed", until="ended")
+
     def suspended(self, run_id: str, seconds: float = SECONDS) -> View:
         return self._waited(run_id, seconds, "suspended")
 
@@ -161,8 +165,8 @@ class Deployment:
         """The run once it has ended or waits for somebody."""
         return self._waited(run_id, SECONDS, "suspended", "completed", "stopped", "failed")
 
-    def _waited(self, run_id: str, seconds: float, *statuses: str) -> View:
-        answer = self.http.get(f"/runs/{run_id}", params={"wait": round(seconds)}, timeout=seconds + 10)
+    def _waited(self, run_id: str, seconds: float, *statuses: str, until: str = "suspended") -> View:
+        answer = self.http.get(f"/runs/{run_id}", params={"wait": round(seconds), "until": until}, timeout=seconds + 10)
         assert answer.status_code == 200, answer.text
         view: View = answer.json()
         assert view["status"] in statuses, view

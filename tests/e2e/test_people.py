@@ -50,7 +50,7 @@ class Crashed:
 
     def ended(self, name: str) -> View:
         """A run that has ended, whose journal is whole."""
-        run = self.deployment.ended(self.ids[name])
+        run = self.deployment.over(self.ids[name])
         self.deployment.frames(self.ids[name]).check()
         return run
 

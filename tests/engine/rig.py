@@ -17,6 +17,7 @@ from runward.agents.tools import AnyTool
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
+from runward.core.runs.ledger import Rates
 from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
 from runward.engine.clock import SystemChance
@@ -31,6 +32,7 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.engine.worker import Worker
 from runward.models.clients import ModelClients
+from runward.models.prices import PriceTable
 from runward.ports.store import Renewal
 from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.stores.memory.database import Rows
@@ -161,8 +163,10 @@ class Rig:
         secret: str | None = None,
         resources: Mapping[Lifespan, Any] | None = None,
         worker: bool = True,
+        prices: Mapping[str, Rates] | None = None,
     ) -> None:
         self.clock = VirtualClock()
+        self.prices = PriceTable(prices)
         self.database = MemoryDatabase(self.clock)
         self.bus = SharedBus()
         self.processes: list[Process] = []
@@ -213,6 +217,7 @@ class Rig:
             chance=SystemChance(),
             time=StoreTime(self.clock),
             telemetry=telemetry,
+            prices=self.prices,
         )
         registry, models = Registry(agents or self._agents), ModelClients(self.clock)
         workforce = Workforce(

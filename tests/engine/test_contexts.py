@@ -26,7 +26,6 @@ from runward import (
 )
 from runward.core.errors import Invalid
 from runward.core.kernel.actor import Status
-from runward.core.runs.limits import Limits
 from tests.engine.rig import DONE, Rig, agent, calls
 
 SECRET = "a secret of the request"
@@ -245,11 +244,9 @@ async def test_a_lifespan_that_fails_stops_the_start() -> None:
     "differing",
     [
         {"guardrails": Guardrails(on_input=lambda value, ctx: None)},
-        {"limits": Limits(max_total_tokens=1_000)},
-        {"limits": Limits(max_cost_usd="1.00")},
         {"policy": Policy(allow_models=["scripted:script"])},
     ],
-    ids=["guardrails", "tokens", "cost", "models"],
+    ids=["guardrails", "models"],
 )
 async def test_a_run_of_what_is_not_built_yet_fails_clearly(differing: dict[str, Any]) -> None:
     """R9: never ignored: no model is asked."""

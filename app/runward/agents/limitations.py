@@ -23,7 +23,6 @@ def unsupported_run(agent: Agent) -> str | None:
     missing = [
         (bool(agent.guardrails.on_input or agent.guardrails.on_output), "guardrails on input or output"),
         (agent.policy.allow_models is not None, "allow_models of a policy"),
-        (agent.limits.max_total_tokens is not None or agent.limits.max_cost_usd is not None, "budgets (max_total_tokens, max_cost_usd)"),
     ]
     found = [name for reached, name in missing if reached]
     return _sentence(f"Agent {agent.name!r} uses", found) if found else None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from runward.agents.agent import Agent
 from runward.agents.approvals import Approval
 from runward.agents.binding import fingerprint
+from runward.agents.estimates import overhead_tokens
 from runward.agents.limitations import unsupported
 from runward.agents.tools import AnyTool
 
@@ -31,8 +32,9 @@ class ToolManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """An agent as callers see it: nothing in it is secret. `verified`: its answers are looked at before they count. `warnings` says what
-    this version of the service does not run of it yet."""
+    """An agent as callers see it: nothing in it is secret. `verified`: its answers are looked at before they count. Each of its model
+    calls takes `overhead_tokens` besides its messages, about, and `max_output_tokens` for its answer, where the author says it. `warnings`
+    says what this version of the service does not run of it yet."""
 
     name: str
     version: str
@@ -45,6 +47,8 @@ class Manifest:
     verified: bool
     policy: Mapping[str, Any]
     limits: Mapping[str, Any]
+    overhead_tokens: int
+    max_output_tokens: int | None
     accepts: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -67,6 +71,8 @@ def manifest(agent: Agent) -> Manifest:
         verified=agent.output is not None and agent.output.verify is not None,
         policy={name: None if names is None else list(names) for name, names in asdict(agent.policy).items()},
         limits=asdict(agent.limits),
+        overhead_tokens=overhead_tokens(agent),
+        max_output_tokens=agent.model_settings.max_output_tokens,
         accepts=tuple(agent.accepts),
         warnings=unsupported(agent),
     )

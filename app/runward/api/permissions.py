@@ -13,6 +13,7 @@ PERMISSIONS: Mapping[str, Needs] = {
     "POST /runs": Permission.RUNS_WRITE,
     "GET /runs": Permission.RUNS_READ,
     "GET /runs/{run_id}": Permission.RUNS_READ,
+    "GET /runs/{run_id}/accounting": Permission.RUNS_READ,
     "DELETE /runs/{run_id}": Permission.RUNS_WRITE,
     "GET /runs/{run_id}/events": Permission.RUNS_READ,
     "GET /runs/{run_id}/messages": Permission.RUNS_READ,

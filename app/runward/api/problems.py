@@ -40,6 +40,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "invalid_value": (422, "Invalid value"),
     "unknown_agent": (422, "Unknown agent"),
     "unknown_tool": (422, "Unknown tool"),
+    "unpriced_model": (422, "Nobody knows what the model costs"),
     "invalid_context": (422, "The context does not fit the agent"),
     "idempotency_key_reused": (422, "The idempotency key was used for another request"),
     "rate_limited": (429, "Too much at once"),

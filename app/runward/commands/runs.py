@@ -56,6 +56,19 @@ def why_run(run_id: str, as_json: AsJson = False, url: Url = None) -> None:
         show(why["reasons"], False, ("code", "detail", "next"))
 
 
+@app.command("accounting")
+def account_run(run_id: str, as_json: AsJson = False, url: Url = None) -> None:
+    """What a run's model calls cost, by model."""
+    accounting = api(url).get(f"/runs/{run_id}/accounting")
+    if as_json:
+        document(accounting)
+        return
+    for name in ("spent", "reserved", "unknown", "committed"):
+        typer.echo(f"{name}: {accounting[name]['tokens']} tokens, {accounting[name]['usd']} USD")
+    data = [{"model": each["model"], "model_calls": each["usage"]["model_calls"], **each["spent"]} for each in accounting["by_model"]]
+    show(data, False, ("model", "model_calls", "tokens", "usd"))
+
+
 @app.command("cancel")
 def cancel_run(run_id: str, reason: Why = None, url: Url = None) -> None:
     """Cancel a run."""

@@ -23,7 +23,8 @@ FRESH_SECONDS = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """One version of an agent, as far as creating a run needs it. `model` is None where the agent chooses it in the first leg.
-    `typed`: its answers have a type, `verified`: and somebody looks at them."""
+    `typed`: its answers have a type, `verified`: and somebody looks at them. `overhead_tokens` and `max_output_tokens` are what each model
+    call takes."""
 
     name: str
     version: str
@@ -35,6 +36,8 @@ class Listed:
     typed: bool
     verified: bool
     policy: Policy
+    overhead_tokens: int
+    max_output_tokens: int | None
     context_schema: Mapping[str, Any] | None
     manifest: Mapping[str, Any]
 
@@ -133,6 +136,8 @@ def _listed(manifest: Mapping[str, Any]) -> Listed:
         typed=manifest["output_schema"] is not None,
         verified=manifest["verified"],
         policy=Policy(**manifest["policy"]),
+        overhead_tokens=manifest.get("overhead_tokens", 0),  # another version of the service may have published it
+        max_output_tokens=manifest.get("max_output_tokens"),
         context_schema=manifest["context_schema"],
         manifest=manifest,
     )

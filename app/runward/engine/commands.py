@@ -12,9 +12,10 @@ from typing import Any
 
 from runward.agents.costs import foreign_complaint
 from runward.agents.elsewhere import ClientTool
+from runward.agents.estimates import tool_tokens
 from runward.agents.output import Output
 from runward.agents.rules import Policy
-from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused, Throttled
+from runward.core.errors import Conflict, DefinitionError, Invalid, NotFound, NotPermitted, Problem, Refused
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import FORMAT, Envelope, Scope
 from runward.core.kernel.commit import (
@@ -24,7 +25,6 @@ from runward.core.kernel.commit import (
     CreatedIsGone,
     HasEnded,
     IdempotencyKey,
-    InboxFull,
     KeyReused,
     KeyTaken,
     NewActor,
@@ -36,7 +36,8 @@ from runward.core.messages import Message
 from runward.core.runs import codec
 from runward.core.runs.begin import begin
 from runward.core.runs.dues import care_due
-from runward.core.runs.limits import TighterLimits
+from runward.core.runs.ledger import CallTerms, Rates
+from runward.core.runs.limits import Limits, TighterLimits
 from runward.core.runs.state import KIND, OutputTerms
 from runward.core.runs.view import task_outcome
 from runward.engine.callers import Caller, Permission
@@ -137,8 +138,6 @@ class Commands:
                 if not row.status.ended:  # somebody has it tried again meanwhile: now it can be cancelled
                     return await self.cancel_run(caller, run_id, reason)
                 return CancelAnswer(row=row, accepted=False)
-            case InboxFull():
-                raise Throttled("The run's inbox is full. Try again once it has worked through it.")
             case _:
                 raise _no_such_run()
 
@@ -207,6 +206,8 @@ class Commands:
             outputs=typed,
             start_at=later,
             loops=bool(listed.tools or client_tools),
+            terms=CallTerms(max_output_tokens=listed.max_output_tokens, rates=self._rates(listed, limits, now)),
+            overhead=listed.overhead_tokens + tool_tokens(client_tools),
         )
         policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
         brought = brought_text(new.context, new.tool_context, client_tools, new.output, None if policy == Policy() else policy)
@@ -232,6 +233,18 @@ class Commands:
             frames=tuple(stored_frame(frame, seq=seq, run_id=run_id, at=now) for seq, frame in enumerate(said.frames, 1)),
             messages=tuple(message_row(message) for message in said.messages),
         )
+
+    def _rates(self, listed: Listed, limits: Limits, at: int) -> Mapping[str, Rates]:
+        """What the agent's models cost, where dollars bound the run; else nobody has to know it yet."""
+        if limits.max_cost_usd is None:
+            return {}
+        names = [name for name in (listed.model, *listed.fallbacks) if name is not None]
+        rates = {name: self._services.prices.rates(name, at) for name in names}
+        unpriced = [name for name, known in rates.items() if known is None]
+        if unpriced:
+            detail = f"max_cost_usd bounds the run, and nobody knows what {unpriced[0]!r} costs. RUNWARD_PRICES can say it."
+            raise Invalid(detail, code="unpriced_model")
+        return {name: known for name, known in rates.items() if known is not None}
 
     async def _got(self, uid: str) -> Envelope:
         row = await self._services.reads.get(uid)

@@ -30,6 +30,7 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
@@ -204,8 +205,17 @@ class Leg:
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
         caretaker = self._performer is None
+        terms = CallTerms() if self._performer is None else self._performer.terms(self._run)
         self._fold(
-            leg_started(self._claimed, self._run, at=at, worker=self._worker, max_recoveries=self._max_recoveries, caretaker=caretaker)
+            leg_started(
+                self._claimed,
+                self._run,
+                at=at,
+                worker=self._worker,
+                max_recoveries=self._max_recoveries,
+                caretaker=caretaker,
+                terms=terms,
+            )
         )
         if run is None:  # trying for ever would help nobody
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))

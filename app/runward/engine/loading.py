@@ -6,6 +6,7 @@ from runward.core.kernel.actor import Envelope
 from runward.core.kernel.commit import Claimed
 from runward.core.runs import codec
 from runward.core.runs.facts import LegStarted
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.hold import Hold
@@ -29,7 +30,9 @@ async def loaded(row: Envelope, services: Services, hold: Hold) -> RunState | No
     return with_results(run, receipts)
 
 
-def leg_started(claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool) -> LegStarted:
+def leg_started(
+    claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool, terms: CallTerms
+) -> LegStarted:
     """The first fact of a leg."""
     row = claimed.envelope
     return LegStarted(
@@ -42,4 +45,5 @@ def leg_started(claimed: Claimed, run: RunState, *, at: int, worker: str, max_re
         last_write_at=row.updated_at,
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
         caretaker=caretaker,
+        terms=terms,
     )

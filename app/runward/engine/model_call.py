@@ -12,7 +12,8 @@ from runward.core.ids import call_id
 from runward.core.kernel.frames import Frame
 from runward.core.runs import frames
 from runward.core.runs.decide import CallModel
-from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, Happening, ModelBrokenOff, ModelFailed
+from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, CallRefused, Happening, ModelBrokenOff, ModelFailed
+from runward.engine.allowance import TooLittleLeft
 from runward.engine.authors import AuthorFailed
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
@@ -26,12 +27,13 @@ UNEXPECTED = "The model client failed unexpectedly."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
-    as much of it as is there."""
+    as much of it as is there. `cut`: the answer may be less long than the agent asks for, to keep the run's bounds."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
     draft: Callable[[Any], Frame] | None = None
+    cut: bool = False
 
 
 class ModelCall:
@@ -92,6 +94,8 @@ class ModelCall:
             return self._failed(error)
         except LeaseLost:
             raise
+        except TooLittleLeft as error:
+            return CallRefused(at=self._services.time.now(), step=step, attempt=attempt, prompt=error.prompt)
         except AuthorFailed as error:
             self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
             return self._broke("internal", f"The agent's {error.what} failed unexpectedly.")
@@ -101,7 +105,7 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
             self._services.telemetry.problem("model_client_failed", error)
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
-        return self._received(answer, prepared.reader)
+        return replace(self._received(answer, prepared.reader), cut=prepared.cut)
 
     async def _delta(self, delta: ModelDelta) -> None:
         self._journal.emit((self._frame(delta),))

@@ -153,8 +153,6 @@ class Operations:
                 return "accepted"
             case HasEnded():
                 return "run_ended"
-            case InboxFull():
-                return "rate_limited"
             case _:
                 return "not_found"
 

@@ -26,10 +26,12 @@ from runward.core.runs.decide import (
     due_ending,
 )
 from runward.core.runs.facts import Broke, CheckpointSaved, Happening, ModelChosen
+from runward.core.runs.ledger import CallTerms, Rates
 from runward.core.runs.state import Phase, RunState
 from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.view import draft_frame
 from runward.engine.activities import Running
+from runward.engine.allowance import allowance
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import NO_GENERATE, LegCallHost
 from runward.engine.contexts import Contexts
@@ -125,6 +127,17 @@ class Performer:
 
     # -- models ------------------------------------------------------------------------------------------------------------
 
+    def terms(self, run: RunState) -> CallTerms:
+        """What this worker knows of the run's model calls."""
+        names = (*(() if run.model is None else (run.model,)), *run.fallbacks)
+        known = {name: self.rates(name) for name in names}
+        rates = {name: rates for name, rates in known.items() if rates is not None}
+        return CallTerms(max_output_tokens=self._deployed.agent.model_settings.max_output_tokens, rates=rates)
+
+    def rates(self, model: str) -> Rates | None:
+        """What a model costs, as far as this worker knows."""
+        return self._services.prices.rates(model, self._services.time.now())
+
     async def choose_model(self, run: RunState) -> str:
         """The name of the model this run uses. Raises AuthorFailed, and DefinitionError for what is not a model."""
         model = self._deployed.agent.model
@@ -148,6 +161,7 @@ class Performer:
         asked = asked_for(
             reader, client, instructions=await self._instructions(run), tools=await self._offered(run), choice=settings.tool_choice
         )
+        allowed = allowance(run, asked, messages, settings.max_output_tokens)
         request = ModelRequest(
             agent=self._row.agent,
             step=run.step,
@@ -161,7 +175,7 @@ class Performer:
             output_mode=asked.mode,
             settings=Settings(
                 temperature=settings.temperature,
-                max_output_tokens=settings.max_output_tokens,
+                max_output_tokens=allowed.output_tokens,
                 reasoning_effort=settings.reasoning_effort,
                 tool_choice=settings.tool_choice,
                 provider_options=settings.provider_options,
@@ -170,7 +184,7 @@ class Performer:
             first_event_timeout_seconds=limits.first_event_timeout_seconds,
             chunk_timeout_seconds=limits.chunk_timeout_seconds,
         )
-        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value))
+        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value), cut=allowed.cut)
 
     def _reader(self) -> OutputReader:
         """What reads the run's typed answers, made once per leg."""
@@ -307,7 +321,7 @@ class _ModelChoice:
             return self._broke("internal", f"The agent's {error.what} failed unexpectedly.")
         except RunwardError as error:
             return self._broke(error.code, error.detail)
-        return ModelChosen(at=self._services.time.now(), model=model)
+        return ModelChosen(at=self._services.time.now(), model=model, rates=self._performer.rates(model))
 
     def _broke(self, code: str, message: str) -> Broke:
         return Broke(at=self._services.time.now(), code=code, message=message, details={})

@@ -68,6 +68,10 @@ class Queries:
             arrived = frozenset(mail.key for mail in unapplied)
         return shown(row, arrived)
 
+    async def accounting(self, caller: Caller, run_id: str) -> dict[str, Any]:
+        """What the run costs, by model. Raises NotFound."""
+        return view.accounting_by_model(state_of(await self._row(caller, run_id)))
+
     async def wait(self, uid: str, seconds: float, until: Until) -> RunView:
         """The run once it has ended, or (`suspended`) ended or suspended; as it is after so many seconds otherwise. Raises NotFound."""
         deadline = self._services.clock.monotonic() + seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from runward.core.errors import Conflict, Invalid, NotFound, Problem, Refused, Throttled, Unavailable
 from runward.core.ids import canonical_json
@@ -82,7 +83,7 @@ class Rebinding:
         following = cursor_of(mark, rows[-1].created_at, rows[-1].uid) if rows and more else None
         return Rebound(rebound=len(bound) - len(failed), failed=failed, next_cursor=following)
 
-    async def raise_limits(self, caller: Caller, run_id: str, limits: Mapping[str, float], reason: str | None) -> Envelope:
+    async def raise_limits(self, caller: Caller, run_id: str, limits: Mapping[str, float | str], reason: str | None) -> Envelope:
         """Raises limits of a run that goes on (R35). Raises NotFound; Invalid for what is no raise; Conflict (`run_ended`), Throttled."""
         caller.require(Permission.OPS)
         row = await run_of(self._services, caller, run_id)
@@ -109,6 +110,8 @@ class Rebinding:
         for _ in range(MOST_TRIES):
             if row.status.ended:
                 raise _ended()
+            if row.binding == rebind.target:  # the same request again, or somebody else's who wanted the same
+                return
             _check(row, rebind, target, source)
             data: dict[str, str] = {"from": rebind.source, "to": rebind.target}
             if rebind.reason is not None:
@@ -191,22 +194,27 @@ def differences(run: RunState, target: Listed, source: Listed | None) -> list[st
     return found
 
 
-def _raised(run: RunState, limits: Mapping[str, float]) -> dict[str, float]:
+def _raised(run: RunState, limits: Mapping[str, float | str]) -> dict[str, float | str]:
     """Those of `limits` that are raises. Raises Invalid, naming each that is none."""
-    problems, raised = [], {}
+    problems: list[Problem] = []
+    raised: dict[str, float | str] = {}
     for name, value in limits.items():
         mine = getattr(run.limits, name)
         if mine is None:
             problems.append(Problem(pointer=f"/limits/{name}", code="invalid_value", detail="Nothing bounds this, so it cannot be raised."))
-        elif value < mine:
+        elif Decimal(str(value)) < Decimal(str(mine)):
             problems.append(
-                Problem(pointer=f"/limits/{name}", code="invalid_value", detail=f"Limits can only be raised; this one is {mine:g}.")
+                Problem(pointer=f"/limits/{name}", code="invalid_value", detail=f"Limits can only be raised; this one is {_plain(mine)}.")
             )
-        elif value > mine:
+        elif Decimal(str(value)) > Decimal(str(mine)):
             raised[name] = value
     if problems:
         raise Invalid(f"{problems[0].detail} Nothing was stored.", problems=problems)
     return raised
+
+
+def _plain(bound: float | str) -> str:
+    return bound if isinstance(bound, str) else f"{bound:g}"
 
 
 def _other_agent(target: Listed, agent: str) -> Conflict:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
+from runward.ports.prices import NoPrices, Prices
 from runward.ports.reads import Reads
 from runward.ports.singletons import Singletons
 from runward.ports.store import Store
@@ -28,6 +29,7 @@ class Services:
     chance: Chance
     time: StoreTime
     telemetry: Telemetry
+    prices: Prices = field(default_factory=NoPrices)
     faults: FaultPoints | None = None
     """Where it breaks on purpose; None, as a rule: nowhere."""
 

@@ -62,7 +62,7 @@ class Append:
       ended status. A caretaker that has it loses it, and writes nothing more: to it the actor is over.
     - `care`: any worker may act on it now, whatever its binding (R41).
     - `may_be_ended`: the letters are accepted after the end too (`reconcile`).
-    - `marks_cancel`: sets `cancel_requested_at` when it is not set.
+    - `marks_cancel`: sets `cancel_requested_at` when it is not set. A cancel has room in every inbox: it is what ends the flood.
     - `closings` show decided approvals at once, in the same write (R23).
     - `expected_revision`: refuse unless the actor is at it.
 

@@ -24,6 +24,7 @@ from runward.engine.service import Lifespan, Service, Workforce
 from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
+from runward.models.prices import PriceTable
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
@@ -101,6 +102,7 @@ class TestService:
             chance=SystemChance(),
             time=StoreTime(self.clock),
             telemetry=logging_telemetry(None),
+            prices=PriceTable(),
         )
         registry, models = Registry(agents), ModelClients(self.clock)
         ready = deployed(registry, models, max_result_bytes=MAX_RESULT_BYTES)

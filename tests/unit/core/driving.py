@@ -35,6 +35,7 @@ from runward.core.runs.facts import (
     Screened,
     TimeCame,
 )
+from runward.core.runs.ledger import CallTerms, Rate
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
@@ -45,6 +46,9 @@ from tests.unit.core.tooling import asked, screening
 
 T0 = 1_700_000_000_000
 """When every run of these tests is created, in milliseconds."""
+
+RATES = (Rate(input=250_000, output=2_000_000, cache_read=25_000, cache_write=312_500),)
+"""What the models of these tests cost: USD 0.25, 2, 0.025 and 0.3125 for a million tokens."""
 
 UID = "0" * 31 + "1"
 
@@ -113,7 +117,7 @@ def row_of(run: RunState, **differing: Any) -> Envelope:
 
 class Drive:
     """One run. `settle` makes the moves that `decide` asks for and saves, as a leg's commit does; `crash` loses what was not saved.
-    `gates` says which tools' calls have to be approved, and how."""
+    `gates` says which tools' calls have to be approved, and how; `terms` what is known of its model calls."""
 
     def __init__(
         self,
@@ -121,6 +125,7 @@ class Drive:
         model: str | None = "test:model",
         created_at: int = T0,
         gates: Mapping[str, ApprovalTerms] | None = None,
+        terms: CallTerms | None = None,
         **limits: Any,
     ) -> None:
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
@@ -129,13 +134,16 @@ class Drive:
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
         self.gates = dict(gates or {})
+        self.terms = terms or CallTerms()
         self.requests: list[ApprovalRow] = []
         self.closed_requests: list[ApprovalClosing] = []
         self.closings: list[Letter] = []
         self.ignored: list[int] = []
         self.mail = 0
         self.leg = 0
-        self.run, emitted = begin(uid=UID, agent="support", created_at=created_at, limits=Limits(**limits), model=model, messages=[message])
+        self.run, emitted = begin(
+            uid=UID, agent="support", created_at=created_at, limits=Limits(**limits), model=model, messages=[message], terms=self.terms
+        )
         self._take(emitted)
         self._save()
 
@@ -174,7 +182,7 @@ class Drive:
         """A new leg reads what was saved."""
         self.leg += 1
         self.run = with_results(codec.decode(self._text), [*self.receipts.values()])
-        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}"), **differing))
+        self.apply(replace(LegStarted(at=self.at, leg=self.leg, worker=f"worker-{self.leg}", terms=self.terms), **differing))
         return self
 
     def crash(self) -> Drive:

@@ -29,10 +29,11 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
 from runward.core.runs.facts import AttemptEnded, Close, Happening, LegStarted, MailCame, Mark, ModelBrokenOff, Settle, TimeCame
 from runward.core.runs.inputs import in_order
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
-from tests.unit.core.storing import Store
+from tests.unit.core.storing import TERMS, Store
 
 
 @dataclass
@@ -99,6 +100,7 @@ class Leg:
                 last_write_at=store.updated_at,
                 exhausted=exhausted,
                 caretaker=caretaker,
+                terms=CallTerms() if caretaker else TERMS,
             )
         )
         self.read_mail()

@@ -12,11 +12,12 @@ from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import OPENS_AN_ENDED_ACTOR, Mail, MailKind
 from runward.core.kernel.records import Receipt, Stage
 from runward.core.messages import Message, TextPart
-from runward.core.runs import codec
+from runward.core.runs import budget, codec
 from runward.core.runs.begin import begin
 from runward.core.runs.calls import CallStage
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.face import face_of
+from runward.core.runs.ledger import Amount, CallTerms, picos_of
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
@@ -24,9 +25,10 @@ from runward.core.runs.transitions import RUN
 from runward.core.runs.view import pending, view
 from runward.core.runs.waits import Wait, names
 from runward.core.usage import Usage
-from tests.unit.core.driving import T0, UID, row_of
+from tests.unit.core.driving import RATES, T0, UID, row_of
 from tests.unit.core.folding import Journal, Page
 
+TERMS = CallTerms(max_output_tokens=64, rates={"test:model": RATES})
 STATUS_CHANGES = {(row.source, row.target) for row in RUN}
 BEFORE_THEY_RUN = (CallStage.PROPOSED, CallStage.CLEARED, CallStage.READY, CallStage.EXECUTING, CallStage.EXECUTED)
 
@@ -52,8 +54,10 @@ class Store:
         self.ready_at: int | None = T0
         self.care_at: int | None = None
         self.cancelled = False
+        self.beyond = Amount()
+        """What answers used beyond what was reserved for them."""
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
-        run, emitted = begin(uid=UID, agent="support", created_at=T0, limits=limits, model=model, messages=[message])
+        run, emitted = begin(uid=UID, agent="support", created_at=T0, limits=limits, model=model, messages=[message], terms=TERMS)
         self.text = codec.encode(run)
         self.messages += emitted.messages
         for frame in emitted.frames:
@@ -166,7 +170,9 @@ class Store:
 
     def _check(self, before: RunState, run: RunState) -> None:
         after = self.run
-        unled = replace(run, leg=0, worker="", binding="", reopened=False, caretaker=False, draining=False, hurried=False)
+        unled = replace(
+            run, leg=0, worker="", binding="", reopened=False, caretaker=False, draining=False, hurried=False, terms=CallTerms()
+        )
         assert after == unled, "state and receipts are not the run"
         assert (
             before.status is run.status
@@ -182,10 +188,32 @@ class Store:
         assert before.lost_model_calls <= run.lost_model_calls
         assert (before.holds, before.releases) <= (run.holds, run.releases) and run.holds - run.releases == (run.hold is not None)
         assert all(getattr(before.usage, name.name) <= getattr(run.usage, name.name) for name in fields(Usage))
+        self._check_ledger(before, run)
         turn = sum(1_500 + len(call.arguments) + len(call.name) + len(call.provider_id) for call in run.turn)
         unsettled = sum(1_500 + len(effect.arguments) for effect in run.unknowns)
         assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled, "the state grows with the history (R7)"
         self._check_page(run)
+
+    def _check_ledger(self, before: RunState, run: RunState) -> None:
+        """What is spent, or may have been, never becomes less, and what is committed keeps to the bounds (R33): but for what a provider
+        uses beyond what it was allowed."""
+        was, now = before.ledger, run.ledger
+        assert was.spent.tokens <= now.spent.tokens and was.unknown.tokens <= now.unknown.tokens
+        assert was.spent.picos <= now.spent.picos and was.unknown.picos <= now.unknown.picos and was.unpriced <= now.unpriced
+        reserved = budget.reserved(before)
+        more = Amount(
+            tokens=max(0, now.spent.tokens - was.spent.tokens - reserved.tokens),
+            picos=max(0, now.spent.picos - was.spent.picos - reserved.picos),
+        )
+        self.beyond += more
+        assert now.unknown.tokens - was.unknown.tokens in (0, reserved.tokens), "an attempt counts once, with all that was reserved for it"
+        committed = budget.committed(run)
+        assert sum(account.usage.model_calls for account in now.accounts) <= run.usage.model_calls
+        assert sum(account.usage.total_tokens for account in now.accounts) == run.usage.total_tokens == now.spent.tokens
+        if run.limits.max_total_tokens is not None and not run.status.ended:
+            assert committed.tokens <= max(run.limits.max_total_tokens, reserved.tokens) + self.beyond.tokens
+        if run.limits.max_cost_usd is not None and not run.status.ended:
+            assert committed.picos <= max(picos_of(run.limits.max_cost_usd), reserved.picos) + self.beyond.picos
 
     def _check_page(self, run: RunState) -> None:
         """Whoever loads `/messages` and opens the stream at `events_after` sees what one sees who was there from the start (R32)."""

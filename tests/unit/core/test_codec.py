@@ -20,7 +20,7 @@ from tests.unit.core.driving import T0, Drive, ok
 from tests.unit.core.test_views import STORIES
 from tests.unit.core.tooling import asked, terms
 
-LEG_ONLY = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried"}
+LEG_ONLY = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried", "terms"}
 
 
 def unled(run: RunState) -> RunState:
@@ -83,7 +83,8 @@ def test_R41a_defaults_are_left_out_of_the_text() -> None:
         "created_at": T0,
         "model": "test:model",
         "messages": 1,
-        "reservation": {"step": 1, "attempt": 1, "leg": 0},
+        "prompt_characters": 5,
+        "reservation": {"step": 1, "attempt": 1, "leg": 0, "prompt": 2, "output": 4096},
     }
 
 
@@ -116,6 +117,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
         ),
         *("fallbacks", "failovers", "outputs", "candidate", "output_attempts", "verify_attempts", "verifying", "output"),
         *("text", "usage", "reservation", "lost_model_calls", "model_failures", "model_retry_at", "turn", "finish_reason", "step_usage"),
+        *("ledger", "rates", "prompt_tokens", "prompt_characters"),
         *(
             "unknowns",
             "denied",
@@ -156,6 +158,8 @@ def test_R41a_a_state_that_this_version_wrote_is_still_read() -> None:
     text = (
         '{"uid":"00000000000000000000000000000001","agent":"support","created_at":1700000000000,"status":"suspended","model":"test:model",'
         '"step":1,"attempt":1,"messages":2,"events_after":3,"text":"","usage":{"input_tokens":10,"output_tokens":5,"model_calls":1},'
+        '"ledger":{"accounts":[{"model":"test:model","usage":{"input_tokens":10,"output_tokens":5,"model_calls":1},'
+        '"spent":{"tokens":15},"unpriced":1}]},"prompt_tokens":15,'
         '"turn":[{"id":"1.1","provider_id":"call_1","name":"charge","arguments":"{}","effect":"non_idempotent_write","stage":"unknown",'
         '"attempt":1,"leg":1,"worker":"worker-1","started_at":1700000000000,"ran":true}],"finish_reason":"tool_calls",'
         '"step_usage":{"input_tokens":10,"output_tokens":5,"model_calls":1},"unknowns":[{"tool_call_id":"1.1","step":1,"tool_name":"charge",'

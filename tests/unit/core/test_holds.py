@@ -14,10 +14,11 @@ from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import CallModel, LegOver, Project, RunCall, Screen, Work
 from runward.core.runs.face import face_of
 from runward.core.runs.inputs import in_order
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.unsettled import ProbeStatus
 from runward.core.runs.view import pending
 from runward.core.runs.waits import Wait
-from tests.unit.core.driving import T0, Drive, ok
+from tests.unit.core.driving import RATES, T0, Drive, ok
 from tests.unit.core.tooling import asked, terms
 
 
@@ -311,7 +312,7 @@ def test_R39_a_run_that_failed_on_hold_can_be_held_again() -> None:
 
 
 def test_R35_an_operator_may_raise_the_limits_of_a_run() -> None:
-    drive = Drive(max_steps=1, max_cost_usd="2.50").running("look")
+    drive = Drive(max_steps=1, max_cost_usd="2.50", terms=CallTerms(rates={"test:model": RATES})).running("look")
     drive.gets(MailKind.LIMITS, {"limits": {"max_steps": 3, "max_cost_usd": "10", "timeout_seconds": 60, "max_parallel_tools": 2}})
     limits = drive.run.limits
     assert (limits.max_steps, limits.max_cost_usd) == (3, "10"), "amounts compare as numbers"

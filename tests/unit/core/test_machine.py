@@ -35,9 +35,10 @@ from runward.core.runs.facts import (
     Screened,
 )
 from runward.core.runs.limits import Limits
+from runward.core.runs.state import Reservation
 from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
-from tests.unit.core.driving import T0, given, ok
+from tests.unit.core.driving import RATES, T0, given, ok
 from tests.unit.core.people import Input, answers, hand_of_an_operator
 from tests.unit.core.shell import Going, Leg, World
 from tests.unit.core.storing import Store
@@ -53,6 +54,8 @@ limits = st.builds(
     expires_seconds=st.sampled_from([None, None, None, 5.0, 100.0]),
     max_parallel_tools=st.integers(1, 3),
     model_retries=st.integers(0, 2),
+    max_total_tokens=st.sampled_from([None, None, 1, 60, 200, 700]),
+    max_cost_usd=st.sampled_from([None, None, "0.000000000001", "0.0001", "0.001"]),
 )
 ASKS = '{"question":"Which?","choices":["a","b"],"seconds":20}'
 GOOD, BAD = ["{}", "", '{"n":1}', '{"n":1.0}', '{"b":1,"a":[2]}', '{"s":"\\u0000"}'], ["[1]", "{bad", '{"n":1e400}']
@@ -71,6 +74,7 @@ calls = st.lists(
 )
 FINISHES = ["tool_calls", "stop"] * 25 + ["length", "content_filter", "refusal"]
 STREAMING = ["answers"] * 8 + ["streams"] * 6 + ["fails"]
+USED = ["less"] * 8 + ["all", "more", "unsaid"]
 NATURAL = [How.RETURNED] * 5 + [How.TOOL_ERROR, How.BAD_RESULT, How.RAISED, How.TIMED_OUT, How.ASKS] + [How.CANNOT_TELL] * 4
 PROBED = [ProbeStatus.HAPPENED, ProbeStatus.DID_NOT_HAPPEN, ProbeStatus.CANNOT_TELL, ProbeStatus.FAILED]
 GATES = {
@@ -90,6 +94,19 @@ TROUBLE = [
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
 MOSTLY = st.sampled_from([True] * 5 + [False])
+
+
+def usage_of(used: str, reservation: Reservation) -> Usage:
+    """What a provider says that a call used of what was reserved for it."""
+    match used:
+        case "unsaid":
+            return Usage()
+        case "all":
+            return Usage(input_tokens=reservation.prompt, output_tokens=reservation.output)
+        case "more":
+            return Usage(input_tokens=reservation.prompt + 40, output_tokens=reservation.output + 3, cache_write_tokens=9)
+        case _:
+            return Usage(input_tokens=7, output_tokens=3)
 
 
 class Runs(RuleBasedStateMachine):
@@ -256,7 +273,7 @@ class Runs(RuleBasedStateMachine):
         going = self.leg.going[activity]
         match activity:
             case ChooseModel():
-                self._report(activity, ModelChosen(at=self.at, model="test:chosen"))
+                self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=data.draw(st.sampled_from([RATES, RATES, None]))))
             case CallModel():
                 self._model(activity, going, data)
             case Screen():
@@ -304,13 +321,15 @@ class Runs(RuleBasedStateMachine):
             self._report(activity, ModelBrokenOff(at=self.at, step=step, attempt=attempt, started=going.begun))
             return
         self.at = max(self.at, activity.not_before or 0)
+        stored = self.store.run.reservation
+        assert stored is not None and (stored.step, stored.attempt) == (step, attempt), "no reservation before the call (R33)"
         going.begun = True
         match data.draw(st.sampled_from(STREAMING)):
             case "streams":
                 self._streams(activity, going, data.draw(st.sampled_from(["text", "reasoning"])))
             case "answers":
                 asks = data.draw(calls) if data.draw(st.sampled_from([True] * 6 + [False])) else []
-                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)))
+                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)), data.draw(st.sampled_from(USED)))
             case "fails":
                 failed = ModelFailed(
                     at=self.at,
@@ -335,7 +354,9 @@ class Runs(RuleBasedStateMachine):
             going.reasoning += delta
             self.leg.waiting += Emitted(frames=(frames.reasoning_delta(activity.step, activity.attempt, delta),))
 
-    def _answers(self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str) -> None:
+    def _answers(self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, used: str = "less") -> None:
+        reservation = going.run.reservation
+        assert reservation is not None
         answer = AnswerReceived(
             at=self.at,
             step=activity.step,
@@ -344,7 +365,7 @@ class Runs(RuleBasedStateMachine):
             reasoning=going.reasoning,
             calls=tuple(calls),
             finish=finish,
-            usage=Usage(input_tokens=7, output_tokens=3),
+            usage=usage_of(used, reservation),
             opaque=None,
             opaque_format=None,
         )
@@ -422,7 +443,7 @@ class Runs(RuleBasedStateMachine):
         for activity, going in [*self.leg.going.items()]:
             match activity:
                 case ChooseModel():
-                    self._report(activity, ModelChosen(at=self.at, model="test:chosen"))
+                    self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=RATES))
                 case CallModel() if going.stopped:
                     self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
                 case CallModel():

@@ -30,10 +30,10 @@ def steps(drive: Drive) -> list[tuple[str, int, int | None]]:
 
 def test_R32_the_reservation_made_at_creation_is_the_first_legs_own() -> None:
     drive = Drive()
-    assert drive.run.reservation == Reservation(step=1, attempt=1, leg=0) and drive.run.step == 0
+    assert drive.run.reservation == Reservation(step=1, attempt=1, leg=0, prompt=2, output=4096) and drive.run.step == 0
     drive.claim()
     assert drive.settle() == Work(start=(CallModel(1, 1),))
-    assert drive.run.reservation == Reservation(step=1, attempt=1, leg=1)
+    assert drive.run.reservation == Reservation(step=1, attempt=1, leg=1, prompt=2, output=4096)
     assert steps(drive) == [START]
     drive.answer("hi").ended()
     assert steps(drive) == [START, ("finish-step", 1, None)] and drive.run.lost_model_calls == 0
@@ -82,7 +82,7 @@ def test_R33_a_reservation_is_made_before_each_call_and_settled_by_its_answer() 
     drive = Drive().running("look")
     drive.ends("1.1", How.RETURNED)
     assert drive.settle() == Work(start=(CallModel(2, 1),))
-    assert drive.run.reservation == Reservation(step=2, attempt=1, leg=1)
+    assert drive.run.reservation == Reservation(step=2, attempt=1, leg=1, prompt=15 + 2, output=4096), "what it counted, and the result"
     run = drive.answer("done", usage=Usage(input_tokens=3, output_tokens=4)).run
     assert run.reservation is None
     assert run.usage == Usage(input_tokens=13, output_tokens=9, model_calls=2)

@@ -21,7 +21,7 @@ from tests.unit.core.tooling import asked
 VIEW = {
     *("run_id", "agent", "agent_version", "scope", "status", "phase", "revision", "last_seq", "events_after"),
     *("created_at", "updated_at", "started_at", "ended_at", "cancel_requested_at"),
-    *("steps", "model", "failovers", "text", "output", "stop", "error", "pending", "task_outcome", "usage"),
+    *("steps", "model", "failovers", "text", "output", "stop", "error", "pending", "task_outcome", "usage", "accounting"),
     *("parent_run_id", "metadata", "links"),
 }
 """The fields of the run view in api.md; `accounting` comes with budgets (R33)."""
@@ -166,6 +166,13 @@ def test_R9_a_queued_run_in_full() -> None:
             "total_tokens": 0,
             "model_calls": 0,
         },
+        "accounting": {
+            "spent": {"tokens": 0, "usd": "0"},
+            "reserved": {"tokens": 4098, "usd": "0"},
+            "unknown": {"tokens": 0, "usd": "0"},
+            "committed": {"tokens": 4098, "usd": "0"},
+            "unpriced_calls": 0,
+        },
         "parent_run_id": None,
         "metadata": {"ticket": "T-9"},
         "links": {"self": "/runs/order-7", "events": "/runs/order-7/events"},
@@ -281,6 +288,7 @@ def test_frames_have_exactly_the_documented_fields() -> None:
         "tool-output": {"step", "tool_call_id", "tool_name", "output", "is_error", "files", "outcome"},
         "data-agent": {"data"},
         "warning": {"code", "message"},
+        "usage": {"usage", "total_usage"},
         "finish": {"status", "usage", "text"},
     }
     optional = {"model", "files", "outcome", "text", "effect", "requires_approval"}

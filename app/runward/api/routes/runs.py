@@ -19,7 +19,7 @@ from runward.api.routing import Answer, Route
 from runward.api.schemas.messages import messages_of
 from runward.api.schemas.requests import CancelRun, CreateRun, ListRuns, ReadRun
 from runward.api.schemas.values import RunId
-from runward.api.schemas.views import Cancelled, Run, RunPage
+from runward.api.schemas.views import Cancelled, Run, RunAccounting, RunPage
 from runward.api.sse import EventStream
 from runward.api.waiting import waited
 from runward.core.runs.limits import TighterLimits
@@ -66,6 +66,11 @@ async def read_run(asked: Asked, run_id: RunId, query: Annotated[ReadRun, FromQu
     if query.wait is not None:
         run = await waited(asked, run, query.wait, query.until)
     return answer(run.shown, ETag=_etag(run))
+
+
+async def read_accounting(asked: Asked, run_id: RunId) -> Response:
+    """What the run's model calls have cost, may have cost, and are about to, against its bounds and model by model."""
+    return answer(await asked.door.queries.accounting(asked.caller, run_id))
 
 
 async def cancel_run(asked: Asked, run_id: RunId, body: Annotated[CancelRun | None, Body()] = None) -> Response:
@@ -140,6 +145,13 @@ ROUTES = (
     ),
     Route(method="GET", path="/runs", endpoint=list_runs, summary="List runs", answers={200: Answer(description="A page.", model=RunPage)}),
     Route(method="GET", path="/runs/{run_id}", endpoint=read_run, summary="Read a run", answers={200: _RUN}),
+    Route(
+        method="GET",
+        path="/runs/{run_id}/accounting",
+        endpoint=read_accounting,
+        summary="Read what a run costs",
+        answers={200: Answer(description="Its ledger.", model=RunAccounting)},
+    ),
     Route(
         method="DELETE", path="/runs/{run_id}", endpoint=delete_run, summary="Delete a run", answers={204: Answer(description="Deleted.")}
     ),

@@ -12,7 +12,7 @@ from runward.api.query_strings import Bounds, Whole
 from runward.api.schemas.control import FailedRun
 from runward.api.schemas.control import Limit as BodyLimit
 from runward.api.schemas.requests import ListPart, Seconds
-from runward.api.schemas.values import Body, Label, NewId, Reason, Time, View, given
+from runward.api.schemas.values import Body, Dollars, Label, NewId, Reason, Time, Tokens, View, given
 from runward.api.schemas.views import Run, ScopeView, Status
 from runward.core.ids import ID_PATTERN
 
@@ -80,14 +80,20 @@ class RebindRuns(Body):
 class RaisedLimits(Body):
     """Bounds that are looser than the run's own."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("max_steps"), given("timeout_seconds"), given("expires_seconds")]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [given(name) for name in ("max_steps", "timeout_seconds", "expires_seconds", "max_total_tokens", "max_cost_usd")]
+        }
+    )
 
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run.")
     expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
+    max_total_tokens: Tokens | None = Field(default=None, description="Tokens of all model calls.")
+    max_cost_usd: Dollars | None = Field(default=None, description="What all model calls may cost.")
 
     @property
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, float | str]:
         """Those that are there."""
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from runward.api.headers import MAX_WAIT_SECONDS
 from runward.api.query_strings import Bounds, Cursor, Limit, Query, Truth, Whole
 from runward.api.schemas.messages import Input, ToolName
-from runward.api.schemas.values import Body, Label, Metadata, NewId, Reason, Time
+from runward.api.schemas.values import Body, Dollars, Label, Metadata, NewId, Reason, Time, Tokens
 from runward.ports.reads import Order
 
 MAX_SECONDS = 31_536_000
@@ -35,6 +35,8 @@ class LimitsIn(Body):
     max_verify_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = Field(default=None, description="Verdicts on candidates.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run; waiting does not count.")
     expires_seconds: Seconds | None = Field(default=None, description="The run's whole life.")
+    max_total_tokens: Tokens | None = Field(default=None, description="Tokens of all model calls.")
+    max_cost_usd: Dollars | None = Field(default=None, description="What all model calls may cost.")
 
 
 class ClientToolIn(Body):

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from runward.core.ids import ID_PATTERN, canonical_json
+from runward.core.runs.limits import is_amount
 from runward.core.times import from_rfc3339
 
 MAX_METADATA_KEYS = 64
@@ -49,6 +50,12 @@ def _moment(value: Any) -> int:
     return moment
 
 
+def _above_nothing(value: str) -> str:
+    if not is_amount(value):
+        raise PydanticCustomError("amount", "This has to be more than 0.")
+    return value
+
+
 def _short(value: str) -> str:
     if len(value.encode()) > MAX_REASON_BYTES:
         raise PydanticCustomError("reason", f"There may be at most {MAX_REASON_BYTES} bytes of it.")
@@ -67,3 +74,6 @@ Metadata = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], A
 Time = Annotated[int, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 """A time as RFC 3339 outside, milliseconds inside."""
 Reason = Annotated[str, AfterValidator(_short)]
+Tokens = Annotated[int, Field(ge=1, le=2**53)]
+Dollars = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$", examples=["0.50"]), AfterValidator(_above_nothing)]
+"""An amount in USD: a plain decimal text, never a number."""

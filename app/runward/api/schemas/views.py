@@ -59,6 +59,48 @@ class UsageView(View):
     model_calls: int
 
 
+class AmountView(View):
+    """Tokens, and dollars as a decimal text."""
+
+    tokens: int
+    usd: str
+
+
+class Accounting(View):
+    """What the model calls of a run cost. `committed` is all of it: `spent`, `reserved` for calls under way, and `unknown`, which may
+    have been spent. `unpriced_calls`: nobody knows their dollars."""
+
+    spent: AmountView
+    reserved: AmountView
+    unknown: AmountView
+    committed: AmountView
+    unpriced_calls: int
+
+
+class ModelAccount(View):
+    """What the calls of one model cost."""
+
+    model: str
+    usage: UsageView
+    spent: AmountView
+    unknown: AmountView
+    unpriced_calls: int
+
+
+class SpendingLimits(View):
+    """What bounds the spending; null is no bound."""
+
+    max_total_tokens: int | None
+    max_cost_usd: str | None
+
+
+class RunAccounting(Accounting):
+    """The same with the run's bounds, and by model."""
+
+    limits: SpendingLimits
+    by_model: list[ModelAccount]
+
+
 class Links(View):
     """Where a run is found."""
 
@@ -93,6 +135,7 @@ class Run(View):
     pending: Pending
     task_outcome: TaskOutcome
     usage: UsageView
+    accounting: Accounting
     parent_run_id: str | None
     metadata: dict[str, Any]
     links: Links
@@ -207,6 +250,8 @@ class AgentView(View):
     verified: bool
     policy: dict[str, list[str] | None]
     limits: dict[str, Any]
+    overhead_tokens: int
+    max_output_tokens: int | None
     accepts: list[str]
     warnings: list[str]
 

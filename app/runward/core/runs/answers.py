@@ -6,10 +6,11 @@ from runward.core.errors import InvariantViolated
 from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
-from runward.core.runs import frames, outputs, turns
+from runward.core.runs import budget, frames, outputs, turns
+from runward.core.runs.budget import Plan, Refusal
 from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import AnswerReceived, CallAsked, ModelBrokenOff, ModelFailed
+from runward.core.runs.facts import AnswerReceived, CallAsked, CallRefused, ModelBrokenOff, ModelChosen, ModelFailed
 from runward.core.runs.sentences import CUT_OFF, NO_TOOLS_NOW
 from runward.core.runs.state import Ending, Failover, Failure, Phase, Reservation, RunState, StopReason
 from runward.core.values import replace
@@ -28,7 +29,10 @@ def reserved(run: RunState) -> Applied:
     if run.reservation is not None or run.turn:
         raise InvariantViolated("A model call was reserved while another one, or a turn, is open.")
     step, attempt = (run.step, run.attempt + 1) if run.step_open else (run.step + 1, 1)
-    reservation = Reservation(step=step, attempt=attempt, leg=run.leg, not_before=run.model_retry_at)
+    made = budget.planned(run)
+    if isinstance(made, Refusal):
+        raise InvariantViolated("A model call was reserved that is over the run's bounds.")
+    reservation = with_plan(Reservation(step=step, attempt=attempt, leg=run.leg, not_before=run.model_retry_at), made)
     run = replace(run, step=step, attempt=attempt, step_open=True, reservation=reservation, model_retry_at=None)
     return run, _started(run)
 
@@ -39,15 +43,43 @@ def taken_over(run: RunState) -> Applied:
     if reservation is None:
         return run, NOTHING
     if reservation.leg == 0 and run.leg == 1:
-        run = replace(run, reservation=replace(reservation, leg=1), step=reservation.step, attempt=reservation.attempt, step_open=True)
+        made = budget.planned(run, reservation.prompt)
+        if isinstance(made, Refusal):
+            return replace(run, reservation=None, ending=run.ending or made.ending), NOTHING
+        run = replace(
+            run,
+            reservation=with_plan(replace(reservation, leg=1), made),
+            step=reservation.step,
+            attempt=reservation.attempt,
+            step_open=True,
+        )
         return run, _started(run)
     run = replace(run, step=reservation.step, attempt=reservation.attempt, step_open=True)
     return _dropped(run, sent=True, billed=True)
 
 
+def with_plan(reservation: Reservation, made: Plan) -> Reservation:
+    """A reservation with what is reserved by it."""
+    return replace(reservation, prompt=made.prompt, output=made.output, picos=made.picos, cut=made.cut)
+
+
+def chosen(run: RunState, fact: ModelChosen) -> RunState:
+    """Which model it is, is known, and what it costs: what the call in hand is reserved with is known only now."""
+    rates = run.terms.rates if fact.rates is None else {**run.terms.rates, fact.model: fact.rates}
+    run = replace(run, model=fact.model, terms=replace(run.terms, rates=rates))
+    if fact.rates is not None and run.limits.max_cost_usd is not None:
+        run = replace(run, rates={**run.rates, fact.model: fact.rates})
+    if run.reservation is None or not run.model_call_open:
+        return run
+    made = budget.planned(run, run.reservation.prompt)
+    if isinstance(made, Refusal):
+        return replace(run, ending=run.ending or made.ending)
+    return replace(run, reservation=with_plan(run.reservation, made))
+
+
 def received(run: RunState, fact: AnswerReceived) -> Applied:
     """A whole answer: it is stored, and its calls, if they may run, become the turn in hand."""
-    _check(run, fact.step, fact.attempt)
+    reservation = _check(run, fact.step, fact.attempt)
     asked = [_call(run, index, call) for index, call in enumerate(fact.calls, 1)]
     message = _message(run, fact, asked)
     usage = replace(fact.usage, model_calls=1)
@@ -58,11 +90,13 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         model_failures=0,
         text=fact.text,
         usage=run.usage.plus(usage),
+        ledger=run.ledger.settled(run.model or "", usage, budget.rates_of(run, run.model), reservation.amount),
         messages=message.seq,
         finish_reason=fact.finish,
         step_usage=usage,
     )
-    said = Emitted(messages=(message,))
+    run = budget.heard(run, (message,), usage)
+    said = Emitted(messages=(message,), frames=(frames.usage(usage, run.usage),))
     finalizing = run.phase is Phase.FINALIZING
     stopped = _CUT_OFF.get(fact.finish)
     if asked:
@@ -73,6 +107,8 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         said += answered
     run, finished = turns.step_finished(run)
     said += finished
+    if fact.finish == "length" and (fact.cut or reservation.cut):
+        return replace(run, ending=budget.over_budget(run)), said
     if stopped is not None and not (finalizing and fact.finish == "length"):
         return replace(run, ending=Ending(status=Status.STOPPED, reason=stopped)), said
     if run.outputs is None:
@@ -81,10 +117,18 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
     return run, said + more
 
 
+def refused(run: RunState, fact: CallRefused) -> Applied:
+    """The call was not made: there was too little left for it, unless the bounds were raised meanwhile."""
+    _check(run, fact.step, fact.attempt)
+    run, said = _dropped(run, sent=False, billed=False)
+    made = budget.planned(run, fact.prompt)
+    return (replace(run, ending=made.ending) if isinstance(made, Refusal) else run), said
+
+
 def failed(run: RunState, fact: ModelFailed) -> Applied:
     """No whole answer: the call's own retries, then the run fails, saying whether the cause may pass (R30)."""
     _check(run, fact.step, fact.attempt)
-    run, said = _dropped(run, sent=True, billed=fact.billed)
+    run, said = _dropped(run, sent=True, billed=fact.billed or fact.after_content)
     run = replace(run, model_failures=run.model_failures + 1)
     patient = fact.retry_after_ms is None or fact.retry_after_ms <= LONGEST_RETRY_AFTER_MS
     if fact.transient and not fact.after_content and patient and run.model_failures <= run.limits.model_retries:
@@ -116,20 +160,27 @@ def _dropped(run: RunState, *, sent: bool, billed: bool) -> Applied:
     """
     assert run.reservation is not None
     frame = frames.reset_step(run.reservation.step, run.reservation.attempt)
+    ledger, model = run.ledger, run.model
+    if billed and model is not None:  # nobody was asked before the model was chosen
+        ledger = ledger.lost(model, run.reservation.amount, priced=budget.rates_of(run, model) is not None)
+    elif sent and model is not None:
+        ledger = ledger.released(model)
     run = replace(
         run,
         reservation=None,
         model_retry_at=run.reservation.not_before,
         usage=replace(run.usage, model_calls=run.usage.model_calls + sent),
         lost_model_calls=run.lost_model_calls + billed,
+        ledger=ledger,
     )
     return run, Emitted(frames=(frame,))
 
 
-def _check(run: RunState, step: int, attempt: int) -> None:
+def _check(run: RunState, step: int, attempt: int) -> Reservation:
     reservation = run.reservation
     if reservation is None or not run.model_call_open or (reservation.step, reservation.attempt) != (step, attempt):
         raise InvariantViolated(f"Model call {step}/{attempt} is not under way.")
+    return reservation
 
 
 def _started(run: RunState) -> Emitted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, frames, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, budget, frames, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -14,6 +14,7 @@ from runward.core.runs.facts import (
     AttemptEnded,
     BeginVerifying,
     Broke,
+    CallRefused,
     CheckpointSaved,
     Close,
     CloseTurn,
@@ -45,8 +46,15 @@ from runward.core.values import replace
 _ENDS = {Status.COMPLETED: RunEvent.COMPLETED, Status.STOPPED: RunEvent.STOPPED, Status.FAILED: RunEvent.FAILED}
 
 
-def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per fact
+def apply(run: RunState, fact: Fact) -> Applied:
     """The run after a fact, and what that leaves to be written. Raises InvariantViolated for what cannot happen to it (R49)."""
+    run, said = _applied(run, fact)
+    heard = [message for message in said.messages if message.role != "assistant"] if said.messages else []
+    return (budget.heard(run, heard) if heard else run), said
+
+
+def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per fact
+    """One row per fact."""
     if run.status is not Status.RUNNING and not isinstance(fact, LegStarted | MailCame):
         return _not_driven(run, fact)
     match fact:
@@ -63,11 +71,13 @@ def apply(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row per 
             failure = Failure(code=fact.code, message=fact.message, details=fact.details)
             return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), NOTHING
         case ModelChosen():
-            return replace(run, model=fact.model), NOTHING
+            return answers.chosen(run, fact), NOTHING
         case Reserve():
             return answers.reserved(run)
         case AnswerReceived():
             return answers.received(run, fact)
+        case CallRefused():
+            return answers.refused(run, fact)
         case ModelFailed():
             return answers.failed(run, fact)
         case ModelBrokenOff():
@@ -119,6 +129,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     if fact.reopened:
         run = _reopened(run)
     run = replace(run, leg=fact.leg, worker=fact.worker, binding=fact.binding, reopened=fact.reopened, caretaker=fact.caretaker)
+    run = replace(run, terms=fact.terms)
     if run.status.ended:
         return run, NOTHING
     run = replace(

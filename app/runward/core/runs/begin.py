@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runward.core.messages import Message
-from runward.core.runs import frames
+from runward.core.runs import budget, frames
+from runward.core.runs.answers import with_plan
+from runward.core.runs.budget import Plan
 from runward.core.runs.emitted import Emitted
+from runward.core.runs.ledger import CallTerms
 from runward.core.runs.limits import Limits
 from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.values import replace
@@ -24,11 +27,13 @@ def begin(
     outputs: OutputTerms | None = None,
     loops: bool = True,
     start_at: int | None = None,
+    terms: CallTerms | None = None,
+    overhead: int = 0,
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
     `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
-    turn gives it (R27).
+    turn gives it (R27). `terms` is what is known of its model calls, `overhead` how many tokens every prompt is besides its messages.
     """
     numbered = tuple(message.model_copy(update={"seq": seq, "step": None}) for seq, message in enumerate(messages, 1))
     phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
@@ -43,6 +48,12 @@ def begin(
         outputs=outputs,
         phase=phase,
         messages=len(numbered),
+        prompt_tokens=overhead,
+        rates=terms.rates if terms is not None and limits.max_cost_usd is not None else {},
     )
-    run = replace(run, reservation=Reservation(step=1, attempt=1, leg=0))
+    run = budget.heard(run, numbered)
+    made = budget.planned(run if terms is None else replace(run, terms=terms))
+    marker = Reservation(step=1, attempt=1, leg=0)
+    marker = with_plan(marker, made) if isinstance(made, Plan) else replace(marker, prompt=budget.prompt_of(run))
+    run = replace(run, reservation=marker)
     return run, Emitted(frames=(frames.start(agent),), messages=numbered)

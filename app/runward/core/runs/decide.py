@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runward.core.kernel.actor import Status
+from runward.core.runs import budget
 from runward.core.runs.calls import CallStage
 from runward.core.runs.dues import probe_is_due
 from runward.core.runs.facts import BeginVerifying, Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
@@ -120,7 +121,8 @@ def decide(run: RunState, at: int) -> Decision:
         return Suspend(at=at)
     if run.draining or run.caretaker or _too_early(run, at):
         return GiveBack(at=at)
-    return Reserve(at=at)
+    over = budget.refusal(run)
+    return Reserve(at=at) if over is None else End(at=at, ending=over)
 
 
 def due_ending(run: RunState) -> Ending | None:

@@ -6,11 +6,12 @@ The first group is what the world did: a worker reports it, it cannot be taken b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runward.core.kernel.mail import Mail
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
+from runward.core.runs.ledger import CallTerms, Rates
 from runward.core.runs.state import Ending
 from runward.core.runs.unsettled import ProbeStatus
 from runward.core.usage import Usage
@@ -20,7 +21,8 @@ from runward.core.usage import Usage
 class LegStarted:
     """A worker took the run. `recovered`: the leg before it did not give it back; `last_write_at` is when it last wrote. `exhausted`: that
     happened too often by now (R40). `caretaker`: this worker lacks the agent's code and does only what needs none (R41). `reopened`: the
-    run had failed and somebody asked for another try (R10). `binding` is what code has to provide to drive it."""
+    run had failed and somebody asked for another try (R10). `binding` is what code has to provide to drive it; `terms` is what this worker
+    knows of its model calls."""
 
     at: int
     leg: int
@@ -31,6 +33,7 @@ class LegStarted:
     last_write_at: int = 0
     exhausted: bool = False
     caretaker: bool = False
+    terms: CallTerms = field(default_factory=CallTerms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,11 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChosen:
-    """Which model this run uses, decided once (authoring: `model` may be a function)."""
+    """Which model this run uses, decided once (authoring: `model` may be a function), and what it costs, where that is known."""
 
     at: int
     model: str
+    rates: Rates | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ class CallAsked:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReceived:
     """A model call gave a whole answer. `opaque` is the provider's own form of it, kept for replay. In finalization `output` is the
-    value it stands for, or `complaint` says why it is none."""
+    value it stands for, or `complaint` says why it is none. `cut`: the model was allowed less than asked for, to keep the run's bounds."""
 
     at: int
     step: int
@@ -91,6 +95,17 @@ class AnswerReceived:
     opaque_format: str | None
     output: Any = None
     complaint: str | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRefused:
+    """A model call was not made: its prompt, now that it was there, took more than was left (R33). `prompt` is in tokens."""
+
+    at: int
+    step: int
+    attempt: int
+    prompt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +318,7 @@ Happening = (
     | DrainAsked
     | ModelChosen
     | AnswerReceived
+    | CallRefused
     | ModelFailed
     | ModelBrokenOff
     | Screened

@@ -128,6 +128,11 @@ def tool_output(call: Call, result: Result) -> Frame:
     return Frame(type="tool-output", fields=fields)
 
 
+def usage(usage: Usage, total: Usage) -> Frame:
+    """What a model call used, and all of them together; never what it costs."""
+    return Frame(type="usage", fields={"usage": usage_fields(usage), "total_usage": usage_fields(total)})
+
+
 def warning(code: str, message: str) -> Frame:
     return Frame(type="warning", fields={"code": code, "message": message})
 

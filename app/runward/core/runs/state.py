@@ -10,6 +10,7 @@ from typing import Any
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
+from runward.core.runs.ledger import Amount, CallTerms, Ledger, Rates
 from runward.core.runs.limits import Limits
 from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.waits import NOTHING, Wait
@@ -32,6 +33,7 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
     MAX_STEPS = "max_steps"
+    BUDGET_EXCEEDED = "budget_exceeded"
     REFUSAL = "refusal"
     CONTENT_FILTER = "content_filter"
     LENGTH = "length"
@@ -63,12 +65,25 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32)."""
+    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32).
+
+    `prompt` is what its prompt is estimated at, `output` how long its answer may be, in tokens, and `picos` what both may cost. `cut`:
+    the answer may be less long than asked for, because of what was left.
+    """
 
     step: int
     attempt: int
     leg: int
     not_before: int | None = None
+    prompt: int = 0
+    output: int = 0
+    picos: int = 0
+    cut: bool = False
+
+    @property
+    def amount(self) -> Amount:
+        """What is reserved."""
+        return Amount(tokens=self.prompt + self.output, picos=self.picos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +146,8 @@ class RunState:
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
     - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
+    - `ledger` is what all calls cost. `prompt_tokens` are those of the last prompt and answer as the model counted them, and
+      `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
     """
@@ -160,6 +177,10 @@ class RunState:
     usage: Usage = field(default_factory=Usage)
     reservation: Reservation | None = None
     lost_model_calls: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    rates: Mapping[str, Rates] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    prompt_characters: int = 0
     model_failures: int = 0
     model_retry_at: int | None = None
     turn: tuple[Call, ...] = ()
@@ -184,6 +205,7 @@ class RunState:
     caretaker: bool = False
     draining: bool = False
     hurried: bool = False
+    terms: CallTerms = field(default_factory=CallTerms)
 
     @property
     def waiting_on(self) -> Wait:

@@ -10,8 +10,10 @@ from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.frames import Frame
 from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
+from runward.core.runs import budget
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.frames import data_agent, usage_fields
+from runward.core.runs.ledger import Amount
 from runward.core.runs.state import Ending, Hold, RunState, StopReason
 from runward.core.runs.unsettled import Probing, UnknownEffect
 from runward.core.times import optional_rfc3339, rfc3339
@@ -67,10 +69,45 @@ def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str
         "pending": pending(run, arrived),
         "task_outcome": row.task_outcome if shown.ended or not run.status.ended else "in_progress",
         "usage": usage_fields(run.usage),
+        "accounting": accounting(run),
         "parent_run_id": None,
         "metadata": json.loads(row.metadata),
         "links": {"self": f"/runs/{row.public_id}", "events": f"/runs/{row.public_id}/events"},
     }
+
+
+def accounting(run: RunState) -> dict[str, Any]:
+    """What the run's model calls cost. `unpriced_calls` are those whose dollars nobody knows."""
+    return {
+        "spent": _amount(run.ledger.spent),
+        "reserved": _amount(budget.reserved(run)),
+        "unknown": _amount(run.ledger.unknown),
+        "committed": _amount(budget.committed(run)),
+        "unpriced_calls": run.ledger.unpriced,
+    }
+
+
+def accounting_by_model(run: RunState) -> dict[str, Any]:
+    """The same with its bounds, and model by model."""
+    accounts = run.ledger.accounts
+    return {
+        "limits": {"max_total_tokens": run.limits.max_total_tokens, "max_cost_usd": run.limits.max_cost_usd},
+        **accounting(run),
+        "by_model": [
+            {
+                "model": account.model,
+                "usage": usage_fields(account.usage),
+                "spent": _amount(account.spent),
+                "unknown": _amount(account.unknown),
+                "unpriced_calls": account.unpriced,
+            }
+            for account in accounts
+        ],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, Any]:
+    return {"tokens": amount.tokens, "usd": amount.usd}
 
 
 def from_columns(row: Envelope) -> RunState:

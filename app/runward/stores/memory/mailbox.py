@@ -46,7 +46,7 @@ def _refusal(rows: Rows, append: Append) -> AppendAnswer | None:
     taken = tuple(letter.key for letter in append.letters if letter.key in rows.mail_seqs)
     if taken:
         return KeyTaken(keys=taken)
-    if envelope.mail_received - envelope.mail_applied + len(append.letters) > MAX_UNAPPLIED_MAIL:
+    if not append.marks_cancel and envelope.mail_received - envelope.mail_applied + len(append.letters) > MAX_UNAPPLIED_MAIL:
         return InboxFull()
     if append.expected_revision not in (None, envelope.revision):
         return RevisionMoved(revision=envelope.revision)

@@ -120,7 +120,7 @@ def append_refusal(append: Append, standing: Standing | None, taken: Collection[
         return HasEnded(status=standing.status)
     if taken:
         return KeyTaken(keys=tuple(letter.key for letter in append.letters if letter.key in taken))
-    if standing.mail_received - standing.mail_applied + len(append.letters) > MAX_UNAPPLIED_MAIL:
+    if not append.marks_cancel and standing.mail_received - standing.mail_applied + len(append.letters) > MAX_UNAPPLIED_MAIL:
         return InboxFull()
     if append.expected_revision not in (None, standing.position.revision):
         return RevisionMoved(revision=standing.position.revision)

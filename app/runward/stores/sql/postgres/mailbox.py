@@ -104,9 +104,10 @@ def _gates(shape: Shape, count: ColumnElement[Any]) -> list[ColumnElement[bool]]
     room = literal_column(str(MAX_UNAPPLIED_MAIL), Integer)
     gates: list[ColumnElement[bool]] = [
         actors.c.uid == given("uid", ID),
-        actors.c.mail_received - actors.c.mail_applied + count <= room,
         ~holds_any_key(actors.c.uid, given_array("letter_dedupe_key", ID)),
     ]
+    if not shape.marks_cancel:
+        gates.append(actors.c.mail_received - actors.c.mail_applied + count <= room)
     if shape.reopens:
         gates.append(or_(~is_ended(actors.c.status), actors.c.status == FAILED))
     elif not shape.may_be_ended:
