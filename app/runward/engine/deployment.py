@@ -16,9 +16,8 @@ from runward.ports.tools import Offer, Tool
 class Deployed:
     """One agent in one worker process.
 
-    `tools` are those that run here, by name, `waiting` those whose calls wait for others; `unsupported` says of the rest why a run that
-    calls one fails. `offers_of` makes the like of `waiting` of the tools that a request brings. `resources` is what the agent's lifespan
-    yielded.
+    `tools` are those that run here, by name, `waiting` those whose calls wait for others. `offers_of` makes the like of `waiting` of the
+    tools that a request brings. `resources` is what the agent's lifespan yielded.
     """
 
     agent: Agent
@@ -26,6 +25,5 @@ class Deployed:
     tools: Mapping[str, Tool]
     waiting: Mapping[str, Offer]
     offers_of: Callable[[Sequence[AnyTool]], Mapping[str, Offer]]
-    unsupported: Mapping[str, str]
     models: ModelClients
     resources: Any = None
