@@ -490,7 +490,104 @@ LIFE = (
     ),
 )
 
+SCOPE = "tests/api/test_scope.py"
+
+SCOPES = (
+    Mutant(
+        guard="a user finds a run of its own alone (SQL)",
+        file="stores/sql/queries.py",
+        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
+        new='asked = {"tenant": tenant, "user_id": False, "namespace": namespace}',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a namespace shows a run of its own alone (SQL)",
+        file="stores/sql/queries.py",
+        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
+        new='asked = {"tenant": tenant, "user_id": user, "namespace": False}',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of runs is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="conditions += [*_same(actors, same), *_same(actors, _owned(query.scope))]",
+        new="conditions += _same(actors, same)",
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of requests for approval is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old='*_same(whose, _owned(query.scope) | {"public_id": query.run_id}))',
+        new='*_same(whose, {"public_id": query.run_id}))',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of leases is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="where(LEASED, *_same(actors, _owned(scope)))",
+        new="where(LEASED)",
+        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
+    ),
+    Mutant(
+        guard="a list of what nobody can take is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="or_(foreign, ~READABLE), *_same(actors, _owned(scope)))",
+        new="or_(foreign, ~READABLE))",
+        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
+    ),
+    Mutant(
+        guard="a request for approval is read in its scope",
+        file="engine/approvals.py",
+        old="self._services.reads.approval(caller.reads, approval_id)",
+        new="self._services.reads.approval(None, approval_id)",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="a run is looked for in its scope",
+        file="engine/found.py",
+        old="row = await services.reads.find(KIND, caller.reads, run_id)",
+        new="row = await services.reads.find(KIND, None, run_id)",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="many are cancelled in their scope alone",
+        file="engine/operations.py",
+        old="query = replace(query, kind=KIND, scope=caller.reads, order=Order.NEWEST",
+        new="query = replace(query, kind=KIND, scope=None, order=Order.NEWEST",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="an agent's runs are bound anew in their scope alone",
+        file="engine/rebinding.py",
+        old="query = ActorQuery(kind=KIND, scope=caller.reads, statuses=_GOING_ON",
+        new="query = ActorQuery(kind=KIND, scope=None, statuses=_GOING_ON",
+        tests=_on("memory", "tests/api/test_ops.py", SCOPE),
+    ),
+    Mutant(
+        guard="an idempotency key is its scope's",
+        file="stores/sql/rows.py",
+        old="return canonical_json([scope.tenant, scope.user, scope.namespace])",
+        new="return canonical_json([None, None, None])",
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a token hands on no wider scope than its run's",
+        file="engine/tokens.py",
+        old="return self._issued(caller, of=row.uid, scope=row.scope, allows",
+        new='return self._issued(caller, of=row.uid, scope=Scope(tenant=""), allows',
+        tests=("tests/api/test_tokens.py",),
+    ),
+    Mutant(
+        guard="an operator who looks at one tenant acts on no other",
+        file="engine/callers.py",
+        old="        if self.narrowed:\n",
+        new="        if False:\n",
+        tests=_on("memory", SCOPE),
+    ),
+)
+
 DOORS = (
+    *SCOPES,
     Mutant(
         guard="a run is found in its tenant alone",
         file="stores/sql/queries.py",
@@ -609,102 +706,6 @@ DOORS = (
         old="""return {"error": kinds, **reason, "trace":""",
         new="""return {"error": [*kinds, str(error)], **reason, "trace":""",
         tests=("tests/e2e/test_logs.py",),
-    ),
-)
-
-SCOPE = "tests/api/test_scope.py"
-
-SCOPES = (
-    Mutant(
-        guard="a user finds a run of its own alone (SQL)",
-        file="stores/sql/queries.py",
-        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
-        new='asked = {"tenant": tenant, "user_id": False, "namespace": namespace}',
-        tests=_on("sqlite", SCOPE),
-    ),
-    Mutant(
-        guard="a namespace shows a run of its own alone (SQL)",
-        file="stores/sql/queries.py",
-        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
-        new='asked = {"tenant": tenant, "user_id": user, "namespace": False}',
-        tests=_on("sqlite", SCOPE),
-    ),
-    Mutant(
-        guard="a list of runs is of its scope (SQL)",
-        file="stores/sql/lists.py",
-        old="conditions += [*_same(actors, same), *_same(actors, _owned(query.scope))]",
-        new="conditions += _same(actors, same)",
-        tests=_on("sqlite", SCOPE),
-    ),
-    Mutant(
-        guard="a list of requests for approval is of its scope (SQL)",
-        file="stores/sql/lists.py",
-        old='*_same(whose, _owned(query.scope) | {"public_id": query.run_id}))',
-        new='*_same(whose, {"public_id": query.run_id}))',
-        tests=_on("sqlite", SCOPE),
-    ),
-    Mutant(
-        guard="a list of leases is of its scope (SQL)",
-        file="stores/sql/lists.py",
-        old="where(LEASED, *_same(actors, _owned(scope)))",
-        new="where(LEASED)",
-        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
-    ),
-    Mutant(
-        guard="a list of what nobody can take is of its scope (SQL)",
-        file="stores/sql/lists.py",
-        old="or_(foreign, ~READABLE), *_same(actors, _owned(scope)))",
-        new="or_(foreign, ~READABLE))",
-        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
-    ),
-    Mutant(
-        guard="a request for approval is read in its scope",
-        file="engine/approvals.py",
-        old="self._services.reads.approval(caller.reads, approval_id)",
-        new="self._services.reads.approval(None, approval_id)",
-        tests=_on("memory", SCOPE),
-    ),
-    Mutant(
-        guard="a run is looked for in its scope",
-        file="engine/found.py",
-        old="row = await services.reads.find(KIND, caller.reads, run_id)",
-        new="row = await services.reads.find(KIND, None, run_id)",
-        tests=_on("memory", SCOPE),
-    ),
-    Mutant(
-        guard="many are cancelled in their scope alone",
-        file="engine/operations.py",
-        old="query = replace(query, kind=KIND, scope=caller.reads, order=Order.NEWEST",
-        new="query = replace(query, kind=KIND, scope=None, order=Order.NEWEST",
-        tests=_on("memory", SCOPE),
-    ),
-    Mutant(
-        guard="an agent's runs are bound anew in their scope alone",
-        file="engine/rebinding.py",
-        old="query = ActorQuery(kind=KIND, scope=caller.reads, statuses=_GOING_ON",
-        new="query = ActorQuery(kind=KIND, scope=None, statuses=_GOING_ON",
-        tests=_on("memory", "tests/api/test_ops.py", SCOPE),
-    ),
-    Mutant(
-        guard="an idempotency key is its scope's",
-        file="stores/sql/rows.py",
-        old="return canonical_json([scope.tenant, scope.user, scope.namespace])",
-        new="return canonical_json([None, None, None])",
-        tests=_on("sqlite", SCOPE),
-    ),
-    Mutant(
-        guard="a token hands on no wider scope than its run's",
-        file="engine/tokens.py",
-        old="return self._issued(caller, of=row.uid, scope=row.scope, allows",
-        new='return self._issued(caller, of=row.uid, scope=Scope(tenant=""), allows',
-        tests=("tests/api/test_tokens.py",),
-    ),
-    Mutant(
-        guard="an operator who looks at one tenant acts on no other",
-        file="engine/callers.py",
-        old="        if self.narrowed:\n",
-        new="        if False:\n",
-        tests=_on("memory", SCOPE),
     ),
 )
 
@@ -886,4 +887,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *SCOPES, *WAY_OUT, *ANSWERS)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *WAY_OUT, *ANSWERS)
