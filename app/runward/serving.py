@@ -11,6 +11,7 @@ import ipaddress
 import math
 import socket
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -20,6 +21,9 @@ from runward.api.rates import Rate
 from runward.core.errors import DefinitionError
 from runward.engine.service import Service
 from runward.settings import Settings
+
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
 
 STREAM_GRACE_SECONDS = 3
 """How long open streams and requests may take to end once the process stops."""
@@ -41,7 +45,7 @@ class Server(uvicorn.Server):
         self._up()
 
 
-def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, up: Callable[[], None]) -> Server:
+def server_of(settings: Settings, service: Service, bearers: Bearers | None, *, closing: asyncio.Event, up: Callable[[], None]) -> Server:
     """A server of the API, not listening yet. Set `closing` before it is told to exit."""
     door = Door(
         commands=service.commands,
@@ -61,6 +65,7 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         max_body_bytes=settings.max_body_bytes,
         cors_origins=settings.cors_origins,
         may_be_open=is_loopback(settings.host),
+        bearers=bearers,
         rate=rate_of(settings),
     )
     config = uvicorn.Config(
@@ -108,12 +113,14 @@ def url_of(listening: socket.socket) -> str:
 
 
 async def check_keys(settings: Settings, service: Service) -> None:
-    """Loopback only until a key exists; a secret key once one does (docs/api.md, "Who calls"). Raises DefinitionError."""
+    """Loopback only until a key exists, or a provider; a secret key once one does (docs/api.md, "Who calls"). Raises DefinitionError."""
     if settings.approval_tokens == "required" and settings.secret is None:
         raise DefinitionError("RUNWARD_APPROVAL_TOKENS=required needs RUNWARD_SECRET_KEY: nobody could decide anything.")
-    if await service.services.directory.authentication():
+    if settings.jwt_issuer is not None or await service.services.directory.authentication():
         if settings.secret is None:
-            raise DefinitionError("API keys are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again.")
+            raise DefinitionError(
+                "API keys or tokens of a provider are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again."
+            )
     elif not is_loopback(settings.host):
         raise DefinitionError(
             f"Nobody needs a key yet, so the service binds loopback only, not {settings.host}. "

@@ -17,6 +17,7 @@ from runward import Agent, Reply, ScriptedModel, ToolCall, ToolContext, tool
 from runward.agents.registry import Registry
 from runward.api.app import Door, create_app
 from runward.api.connections import Connection
+from runward.engine.bearers import Bearers
 from runward.engine.clock import SystemChance, SystemClock
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
@@ -121,6 +122,7 @@ async def house(
     verdicts_take_tokens: bool = False,
     url: str | None = None,
     pool: Pool | None = None,
+    bearers: Callable[[Services], Bearers | None] = lambda _: None,
     **door: Any,
 ) -> AsyncIterator[House]:
     """A service on the memory store, or on the migrated database of a URL, with or without a worker."""
@@ -163,6 +165,7 @@ async def house(
         services=services,
         ready=service.ready,
         closing=asyncio.Event(),
+        bearers=bearers(services),
         **door,
     )
     app = create_app(made)
@@ -171,6 +174,8 @@ async def house(
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks={"response": [described.check]}) as http:
             yield House(service=service, app=app, door=made, http=http, heard=heard, faults=faults, memory=memory)
     finally:
+        if made.bearers is not None:
+            await made.bearers.close()
         await service.stop()
 
 

@@ -38,7 +38,7 @@ def create_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.state.streams = Streams(services.clock, door.closing, door.max_streams)
-    app.state.authenticator = Authenticator(services, door.tokens, door.key_uses, may_be_open=door.may_be_open)
+    app.state.authenticator = Authenticator(services, door.tokens, door.key_uses, door.bearers, may_be_open=door.may_be_open)
     app.state.rates = Rates(services.clock, door.rate)
     app.state.document = openapi.text
     for route in ROUTES:

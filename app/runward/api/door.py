@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runward.api.rates import Rate
 from runward.engine.approvals import Approvals
@@ -20,6 +21,9 @@ from runward.engine.services import Services
 from runward.engine.tokens import Tokens
 from runward.engine.why import Whys
 
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
+
 MAX_BODY_BYTES = 1_048_576
 MAX_STREAMS = 2_000
 """How many event streams one process keeps open; who comes then is asked to come back."""
@@ -31,7 +35,8 @@ class Door:
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
     properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
-    so that callers need no key as long as nobody has one. `rate` is how many requests each tenant may make of this process; None: any.
+    so that callers need no key as long as nobody has one. `bearers` knows callers who come from an identity provider. `rate` is how many
+    requests each tenant may make of this process; None: any.
     """
 
     commands: Commands
@@ -52,4 +57,5 @@ class Door:
     max_streams: int = MAX_STREAMS
     cors_origins: tuple[str, ...] = ()
     may_be_open: bool = True
+    bearers: Bearers | None = None
     rate: Rate | None = None
