@@ -18,7 +18,7 @@ from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.stores.sql.migrate import is_sqlite, migrate
 from runward.telemetry import LogTelemetry, logging_telemetry, stacks
-from runward.wiring import bearers_of, registry_of, service_of, services_of
+from runward.wiring import bearers_of, redactor_of, registry_of, service_of, services_of
 
 if TYPE_CHECKING:
     from runward.engine.bearers import Bearers
@@ -167,7 +167,7 @@ def _run(settings: Settings, process: Callable[[LogTelemetry], Coroutine[object,
     """Runs a process to its end. Whatever anybody in it logs, warns of or leaves uncaught is a log line of the same form."""
     import uvloop
 
-    telemetry = logging_telemetry(settings.log_format)
+    telemetry = logging_telemetry(settings.log_format, redactor_of(settings))
     telemetry.take_over()
 
     def uncaught(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from runward.core.kernel.actor import Status
 from runward.core.messages import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runward.core.runs.ledger import Amount, Rates, picos_of, rate_for
-from runward.core.runs.state import Ending, Failure, RunState, StopReason
+from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
 from runward.core.usage import Usage
 from runward.core.values import replace
 
@@ -84,6 +84,21 @@ def planned(run: RunState, prompt: int | None = None) -> Plan | Refusal:
     )
 
 
+def with_plan(reservation: Reservation, made: Plan) -> Reservation:
+    """A reservation with what is reserved by it."""
+    return replace(reservation, prompt=made.prompt, output=made.output, picos=made.picos, cut=made.cut)
+
+
+def replanned(run: RunState, prompt: int | None = None) -> RunState:
+    """The run that learned more about its next call, before that is made: what is reserved for it changes, or it is not made at all."""
+    if run.reservation is None or not run.model_call_open:
+        return run
+    made = planned(run, prompt)
+    if isinstance(made, Refusal):
+        return replace(run, ending=run.ending or made.ending)
+    return replace(run, reservation=with_plan(run.reservation, made))
+
+
 def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, wanted: int | None) -> Plan | Refusal:
     """A call beside everything that the run has committed already."""
     limits, before, output = run.limits, committed(run), wanted or DEFAULT_OUTPUT_TOKENS
@@ -99,6 +114,12 @@ def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, 
         if output < min(LEAST_OUTPUT_TOKENS, whole):
             return Refusal(ending=_over("max_cost_usd", None, before, prompt))
     return Plan(prompt=prompt, output=output, picos=_price(rates, prompt, output), cut=output < whole)
+
+
+def only_the_state_tells(before: RunState, run: RunState) -> bool:
+    """Whether a fact changed what has to be durable before a model is called, though nothing is said of it: which model it is, and, where
+    the run is bounded, what its call is reserved with."""
+    return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))
 
 
 def refusal(run: RunState) -> Ending | None:
