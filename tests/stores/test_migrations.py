@@ -82,7 +82,7 @@ def tables_of(file: Path) -> list[tuple[str, str]]:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%' ORDER BY name").fetchall()
     finally:
         connection.close()
-    return [(name, re.sub(r"\s+", " ", sql or "")) for name, sql in rows]
+    return [(name, re.sub(r"\s+", " ", sql or "").replace(f'TABLE "{name}"', f"TABLE {name}")) for name, sql in rows]
 
 
 def test_sqlite_has_the_tables_of_the_code(file: Path, tmp_path: Path) -> None:
