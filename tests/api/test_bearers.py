@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import jwt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runward.core.errors import DefinitionError
+from runward.engine import bearers
 from runward.engine.bearers import MAX_LENGTH
 from runward.engine.callers import Permission
 from runward.settings import Settings
@@ -217,6 +219,39 @@ async def test_what_is_at_the_edge_is_good(staff: Staffed) -> None:
     assert await staff.status(until_what(staff.now, f"{staff.now // 1000 + 60}.5")) == 200
     assert await staff.status(staff.bearer(aud=["billing", AUDIENCE], exp=staff.now // 1000 - 20)) == 200
     assert await staff.status(staff.bearer(nbf=staff.now // 1000 + 20, iat=staff.now // 1000 + 20)) == 200
+
+
+async def test_a_signature_is_verified_once_and_everything_else_whenever_a_token_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[str] = []
+    decode = jwt.decode
+
+    def counted(text: str, *given: Any, **named: Any) -> Any:
+        verified.append(text)
+        return decode(text, *given, **named)
+
+    monkeypatch.setattr(jwt, "decode", counted)
+    monkeypatch.setattr(bearers, "REMEMBERED", 2)
+    async with staffed(jwt_leeway_seconds=0) as staff:
+        found = staff.house.door.bearers
+        assert found is not None
+        short = staff.bearer(exp=staff.now // 1000 + 2)
+        others = [staff.bearer("ec", alg="ES256", sub=name) for name in ("bob", "eve")]
+        assert [await staff.status(short) for _ in range(20)] == [200] * 20
+        assert len(verified) == 1
+        assert [await staff.status(other) for other in (*others, *others)] == [200] * 4
+        assert (len(verified), len(found._good)) == (3, 2)
+        assert await staff.status(short) == 200
+        end = staff.now + 2_000
+        await until(lambda: staff.now > end)
+        assert await staff.status(short) == 401, "its time is over, though it was signed well"
+        assert len(verified) == 4
+        staff.web.answers[KEYS] = jwks("rsa")
+        found._keys._next_at = 0
+        await found._keys.fetch()
+        assert await staff.status(others[1]) == 401, "its key was withdrawn, though it was signed well"
+        bad = signed(claims(staff.now), "rsa-of-somebody", kid="rsa")
+        assert [await staff.status(bad) for _ in range(3)] == [401] * 3
+        assert verified[-3:] == [bad] * 3, "of what is not good nothing is remembered"
 
 
 async def test_claims_that_do_not_say_who_comes_open_nothing(staff: Staffed) -> None:

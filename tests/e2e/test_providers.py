@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.e2e.deployment import Deployment
 from tests.e2e.test_keys import bearing, made
-from tests.support.identity import AUDIENCE, ISSUER, claims, jwks, signed
-
-
-class Provider:
-    """Answers every request with `answer`."""
-
-    def __init__(self) -> None:
-        self.answer = jwks("rsa")
-        self.url = ""
-
-
-@contextmanager
-def provider() -> Iterator[Provider]:
-    told = Provider()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.wfile.write(told.answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}/keys"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield told
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+from tests.support.identity import AUDIENCE, ISSUER, Provider, claims, provider, signed
 
 
 def bearer(key: str = "rsa", **more: object) -> dict[str, str]:

@@ -612,6 +612,20 @@ PROVIDERS = (
         tests=(BEARERS,),
     ),
     Mutant(
+        guard="a provider's token ends though it was signed well",
+        file="engine/bearers.py",
+        old="        self._check_time(good.begins, good.expires)\n",
+        new="",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a token whose key was withdrawn is not good, though it was signed well",
+        file="engine/bearers.py",
+        old="        if good is None or await self._keys.key(good.kid) is not good.key:\n",
+        new="        if good is None:\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
         guard="a provider's token is not good yet before its time",
         file="engine/bearers.py",
         old="        if expires <= now - leeway or begins > now + leeway:\n",
@@ -628,8 +642,8 @@ PROVIDERS = (
     Mutant(
         guard="an algorithm that is not accepted is not worth a look at the keys",
         file="engine/bearers.py",
-        old="""header.get("alg") not in self._claims.algorithms or "kid" not in header""",
-        new=""""kid" not in header""",
+        old="""header.get("alg") in claims.algorithms and "kid" in header""",
+        new=""""kid" in header""",
         tests=(BEARERS,),
     ),
     Mutant(

@@ -6,7 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
@@ -98,3 +102,35 @@ def public_spellings(name: str) -> dict[str, bytes]:
 
 def base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+class Provider:
+    """Answers every request with `answer`."""
+
+    def __init__(self) -> None:
+        self.answer = jwks("rsa")
+        self.url = ""
+
+
+@contextmanager
+def provider() -> Iterator[Provider]:
+    """One that other processes can reach, at an address of this machine."""
+    told = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(told.answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told.url = f"http://127.0.0.1:{server.server_port}/keys"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -81,7 +81,11 @@ def document() -> dict[str, Any]:
         schemas |= _schemas(model)
     components["schemas"] = dict(sorted(schemas.items()))
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "An API key, made with `runward keys create`."},
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key, made with `runward keys create`, or a signed token (JWT) of the provider that is set.",
+        },
         "token": {"type": "http", "scheme": "bearer", "description": "An access token of this run or request for approval."},
         "token_in_address": {"type": "apiKey", "in": "query", "name": TOKEN, "description": "The same, for who cannot set headers."},
     }

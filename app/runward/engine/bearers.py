@@ -5,7 +5,9 @@ What such a token is trusted for is what settings say of its claims. Nobody beco
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +24,8 @@ from runward.engine.timing import StoreTime
 
 MAX_LENGTH: Final = 16_384
 """The longest that a token can be, in characters."""
+REMEMBERED: Final = 1_000
+"""Of how many tokens it is remembered that they were signed well."""
 
 _NEVER: Final = 2**43
 """Seconds that no token lasts, and the first that a time in milliseconds could not be counted to."""
@@ -56,25 +60,41 @@ class Claims:
     roles: Mapping[str, frozenset[Permission]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Good:
+    """A token that the provider has signed with this key, and who comes with it from when until when, in seconds since 1970."""
+
+    kid: str
+    key: jwt.PyJWK
+    caller: Caller
+    begins: float
+    expires: float
+
+
 class Bearers:
-    """Knows callers by their tokens. Each is checked whenever it comes; nothing is remembered of any."""
+    """Knows callers by their tokens. Of good ones it is remembered that they were signed well, which takes a while to find out: a key that
+    the provider withdraws, and the time, end them all the same.
+    """
 
     def __init__(self, claims: Claims, keys: KeySet, time: StoreTime) -> None:
         self._claims = claims
         self._keys = keys
         self._time = time
+        self._good: OrderedDict[bytes, _Good] = OrderedDict()
 
     async def caller(self, text: str) -> Caller:
         """Whoever shows this token. Raises Unauthenticated, for whatever is wrong with it alike; NotPermitted where a good one does not say
         who comes; and Unavailable while the provider's keys are not known."""
-        told = await self._verified(text)
-        expires_at = self._in_its_time(told)
-        scope = Scope(
-            tenant=self._claims.tenant or self._named(told, self._claims.tenant_claim),
-            user=self._named(told, self._claims.user_claim) if self._claims.user_claim else None,
-            namespace=self._named(told, self._claims.namespace_claim) if self._claims.namespace_claim else None,
-        )
-        return Caller(name=BEARER_PREFIX + told["sub"], scope=scope, permissions=self._permissions(told), ends_at=expires_at)
+        if len(text) > MAX_LENGTH:
+            raise _not_valid()
+        hash = hashlib.sha256(text.encode()).digest()
+        good = self._good.get(hash)
+        if good is None or await self._keys.key(good.kid) is not good.key:
+            good = self._good[hash] = await self._read(text)
+            if len(self._good) > REMEMBERED:
+                self._good.popitem(last=False)
+        self._check_time(good.begins, good.expires)
+        return good.caller
 
     def prepare(self) -> None:
         """Asks for the provider's keys before a first caller needs them."""
@@ -84,34 +104,38 @@ class Bearers:
         """Lets go of what is under way."""
         await self._keys.close()
 
-    async def _verified(self, text: str) -> Mapping[str, Any]:
-        """The claims of a token that the provider has signed for this service."""
-        claims, told = self._claims, None
+    async def _read(self, text: str) -> _Good:
+        """What the provider has signed for this service. A token's header is believed in which key to try, and in nothing else."""
+        claims, told, kid, key = self._claims, None, "", None
         try:
-            key = await self._key(text)
+            header = jwt.get_unverified_header(text)
+            if header.get("alg") in claims.algorithms and "kid" in header:
+                kid = header["kid"]
+                key = await self._keys.key(kid)
             if key is not None:
                 told = jwt.decode(text, key, algorithms=claims.algorithms, audience=claims.audience, issuer=claims.issuer, options=_OPTIONS)
         except jwt.PyJWTError:
             raise _not_valid() from None
-        if told is None or not _SUBJECT.match(told["sub"]):
+        if key is None or told is None or not _SUBJECT.match(told["sub"]):
             raise _not_valid()
-        return told
+        begins, expires = max(_seconds(told.get(name, 0)) for name in ("nbf", "iat")), _seconds(told["exp"])
+        self._check_time(begins, expires)
+        return _Good(kid, key, self._caller(told, expires), begins, expires)
 
-    async def _key(self, text: str) -> jwt.PyJWK | None:
-        """The key that a token says it was signed with: its header is believed in nothing else, not even in how."""
-        header = jwt.get_unverified_header(text) if len(text) <= MAX_LENGTH else {}
-        if header.get("alg") not in self._claims.algorithms or "kid" not in header:
-            return None
-        return await self._keys.key(header["kid"])
-
-    def _in_its_time(self, told: Mapping[str, Any]) -> int:
-        """Until when a token is good, in milliseconds since 1970."""
+    def _check_time(self, begins: float, expires: float) -> None:
         now, leeway = self._time.now() / 1000, self._claims.leeway_seconds
-        expires = _seconds(told["exp"])
-        begins = max(_seconds(told.get(name, 0)) for name in ("nbf", "iat"))
         if expires <= now - leeway or begins > now + leeway:
             raise _not_valid()
-        return int(expires * 1000)
+
+    def _caller(self, told: Mapping[str, Any], expires: float) -> Caller:
+        claims = self._claims
+        scope = Scope(
+            tenant=claims.tenant or self._named(told, claims.tenant_claim),
+            user=self._named(told, claims.user_claim) if claims.user_claim else None,
+            namespace=self._named(told, claims.namespace_claim) if claims.namespace_claim else None,
+        )
+        name = BEARER_PREFIX + told["sub"]
+        return Caller(name=name, scope=scope, permissions=self._permissions(told), ends_at=int(expires * 1000))
 
     def _named(self, told: Mapping[str, Any], claim: str | None) -> str:
         name = told.get(claim or "")
