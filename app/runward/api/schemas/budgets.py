@@ -73,7 +73,7 @@ class BudgetTerms(Body):
 class BudgetChanges(BudgetTerms):
     """Which terms of a budget to change. What is left out stays, and null bounds nothing from now on."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"max_cost_usd": "50"}, {"warn_at": None}]})
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "examples": [{"max_cost_usd": "50"}, {"warn_at": None}]})
 
     @model_validator(mode="after")
     def _something(self) -> BudgetChanges:
