@@ -29,6 +29,7 @@ from runward.ports.clock import Chance, Clock
 from runward.ports.models import ModelClients as AnyModelClients
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
+from runward.tools.asides import aside
 from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
 
@@ -159,6 +160,7 @@ def _deployed(entry: Registered, models: AnyModelClients, max_result_bytes: int,
         offers_of=waiting,
         unsupported={name: reason for name, reason in reasons.items() if reason is not None},
         models=models,
+        verify=None if agent.output is None or agent.output.verify is None else aside(agent.output.verify, threads),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ class Deployed:
     """One agent in one worker process.
 
     `tools` are those that run here, by name, `waiting` those whose calls wait for others; `unsupported` says of the rest why a run that
-    calls one fails. `offers_of` makes the like of `waiting` of the tools that a request brings. `resources` is what the agent's lifespan
-    yielded.
+    calls one fails. `offers_of` makes the like of `waiting` of the tools that a request brings. `verify` is the output's
+    verifier, which holds nobody else up. `resources` is what the agent's lifespan yielded.
     """
 
     agent: Agent
@@ -28,4 +28,5 @@ class Deployed:
     offers_of: Callable[[Sequence[AnyTool]], Mapping[str, Offer]]
     unsupported: Mapping[str, str]
     models: ModelClients
+    verify: Callable[..., Awaitable[Any]] | None = None
     resources: Any = None

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from runward.agents.complaints import complaint_of
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
 from runward.agents.wrapping import VALUE, as_object, is_object
@@ -32,7 +33,6 @@ NOT_JSON = "it is not JSON"
 TOO_DEEP = "it is nested too deep"
 NO_VERDICT = "The verifier gave no verdict."
 TOO_SLOW = "The verifier did not answer in time."
-MOST_COMPLAINTS = 5
 DRAFT_SECONDS = 0.1
 """A draft is shown at most this often: each one holds all of it."""
 DRAFT_CHARACTERS = 65_536
@@ -80,7 +80,7 @@ class OutputReader:
             made = self._adapter.validate_python(value)
             return Read(value=clean_json(self._adapter.dump_python(made, mode="json", by_alias=True)))
         except ValidationError as error:
-            return Read(complaint=_said(error))
+            return Read(complaint=complaint_of(error, whole="the whole"))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
             return Read(complaint="it cannot be read")
 
@@ -211,10 +211,3 @@ def _bare(text: str) -> str:
     """The text without the fence that models like to put around JSON."""
     fenced = _FENCED.match(text)
     return fenced[1] if fenced else text
-
-
-def _said(error: ValidationError) -> str:
-    """A validator's complaints, with places and without values."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"`{'.'.join(map(str, each['loc'])) or 'the whole'}`: {each['msg']}" for each in found[:MOST_COMPLAINTS]]
-    return shorten("; ".join(told), FEEDBACK_LIMIT)

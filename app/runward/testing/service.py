@@ -28,7 +28,7 @@ from runward.models.prices import PriceTable
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
-from runward.testing.tools import WatchedTool
+from runward.testing.tools import WatchedTool, watched
 from runward.wiring import deployed
 
 T = TypeVar("T")
@@ -223,7 +223,8 @@ class TestService:
         self.clock.advance(seconds + 60 * minutes + 3_600 * hours + 86_400 * days)
 
     def _watched(self, agent: Deployed) -> Deployed:
-        return replace(agent, tools={name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()})
+        tools = {name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()}
+        return replace(agent, tools=tools, verify=None if agent.verify is None else watched(agent.verify, self.clock))
 
     async def _passing(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)
