@@ -56,6 +56,12 @@ class Settings(BaseSettings):
     approval_tokens: Literal["off", "required"] = "off"
     """Whether deciding an approval takes its access token, and a key alone does not do."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    outbound_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """The hosts that HTTP tools may also reach at private and loopback addresses, and without TLS: `erp.internal,127.0.0.1:9000`."""
+    outbound_only: Annotated[tuple[str, ...], NoDecode] = ()
+    """The only other hosts that HTTP tools may reach. Without it, any public one."""
+    outbound_plain_http: Literal["opened", "any"] = "opened"
+    """Where HTTP tools may go without TLS: to the hosts of `outbound_hosts`, or to any."""
     prices: str | None = None
     """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
@@ -63,7 +69,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 
-    @field_validator("cors_origins", mode="before")
+    @field_validator("cors_origins", "outbound_hosts", "outbound_only", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

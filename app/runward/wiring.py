@@ -6,9 +6,10 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
-from runward.agents.limitations import unsupported_call
+from runward.agents.elsewhere import HttpTool
 from runward.agents.loader import load
 from runward.agents.models import is_choice
 from runward.agents.registry import Registered, Registry
@@ -29,12 +30,15 @@ from runward.ports.clock import Chance, Clock
 from runward.ports.models import ModelClients as AnyModelClients
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
+from runward.telemetry import logging_telemetry
 from runward.tools.asides import aside
 from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
 
 if TYPE_CHECKING:
     from runward.stores.sql import SqlStores
+    from runward.tools.destinations import Destinations
+    from runward.tools.outward import Outward
 
 POLL_WITH_BUS_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
@@ -90,7 +94,9 @@ async def service_of(
         await models.prepare(name for _, name in names)
         await _prepare_prices(services, [name for _, name in names])
         workforce = Workforce(
-            deployed=deployed(registry, models, max_result_bytes=settings.max_result_bytes),
+            deployed=deployed(
+                registry, models, max_result_bytes=settings.max_result_bytes, outward=_outward(settings, registry, services.telemetry)
+            ),
             models=models,
             settings=worker_settings(settings),
             host=socket.gethostname(),
@@ -117,10 +123,25 @@ async def _prepare_prices(services: Services, models: Sequence[str]) -> None:
     await asyncio.to_thread(lambda: [services.prices.rates(model, 0) for model in models])
 
 
-def deployed(registry: Registry, models: AnyModelClients, *, max_result_bytes: int) -> Mapping[str, Deployed]:
-    """Every agent of a registry with its tools ready to run, by binding."""
-    threads = Threads()
-    return {entry.binding: _deployed(entry, models, max_result_bytes, threads) for entry in registry.agents}
+def deployed(
+    registry: Registry, models: AnyModelClients, *, max_result_bytes: int, outward: Callable[[], Outward] | None = None
+) -> Mapping[str, Deployed]:
+    """Every agent of a registry with its tools ready to run, by binding. `outward` is asked where there are HTTP tools; without it nothing
+    is open to them that is not open to everybody."""
+    threads, outward = Threads(), outward or cache(lambda: outward_of(logging_telemetry(None)))
+    return {entry.binding: _deployed(entry, models, max_result_bytes, threads, outward) for entry in registry.agents}
+
+
+def outward_of(telemetry: Telemetry, destinations: Destinations | None = None) -> Outward:
+    """What HTTP tools of a process share: the way out, which opens no more than `destinations` says, and the environment."""
+    from runward.tools.destinations import Destinations  # the HTTP client is for those who have such tools
+    from runward.tools.known_secrets import KnownSecrets
+    from runward.tools.outbound import GuardedClient
+    from runward.tools.outward import Outward
+
+    secrets = KnownSecrets()
+    client = GuardedClient(destinations or Destinations(), telemetry=telemetry, redact=secrets.redact)
+    return Outward(client=client, environ=os.environ, secrets=secrets)
 
 
 def upkeep_settings(settings: Settings) -> UpkeepSettings:
@@ -149,19 +170,36 @@ def worker_settings(settings: Settings) -> WorkerSettings:
     )
 
 
-def _deployed(entry: Registered, models: AnyModelClients, max_result_bytes: int, threads: Threads) -> Deployed:
+def _deployed(
+    entry: Registered, models: AnyModelClients, max_result_bytes: int, threads: Threads, outward: Callable[[], Outward]
+) -> Deployed:
     agent = entry.agent
-    reasons = {tool.name: unsupported_call(tool) for tool in agent.tools}
     return Deployed(
         agent=agent,
         binding=entry.binding,
-        tools=bodies(agent, max_result_bytes=max_result_bytes, threads=threads),
+        tools=bodies(agent, max_result_bytes=max_result_bytes, threads=threads, outward=outward),
         waiting=waiting(agent.tools),
         offers_of=waiting,
-        unsupported={name: reason for name, reason in reasons.items() if reason is not None},
         models=models,
         verify=None if agent.output is None or agent.output.verify is None else aside(agent.output.verify, threads),
     )
+
+
+def _outward(settings: Settings, registry: Registry, telemetry: Telemetry) -> Callable[[], Outward]:
+    """The same for a worker, whose HTTP tools can all be called. Raises DefinitionError, naming tool and variable or setting."""
+    tools = [(entry.agent.name, tool) for entry in registry.agents for tool in entry.agent.tools if isinstance(tool, HttpTool)]
+    if not (tools or settings.outbound_hosts or settings.outbound_only):
+        return cache(lambda: outward_of(telemetry))
+    from runward.tools.destinations import ONLY, OPENED, Destinations, places_of
+    from runward.tools.outward import require_outward
+
+    destinations = Destinations(
+        opened=places_of(settings.outbound_hosts, setting=OPENED),
+        only=places_of(settings.outbound_only, setting=ONLY),
+        plain_http=settings.outbound_plain_http == "any",
+    )
+    require_outward(tools, os.environ, destinations)
+    return cache(lambda: outward_of(telemetry, destinations))
 
 
 def _provider_models(entry: Registered) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import FrozenInstanceError, replace
@@ -249,7 +250,11 @@ def test_an_http_tool_is_declared() -> None:
     stock = HttpTool(**STOCK, headers={"Authorization": "Bearer ${ERP_TOKEN}"}, effect="read")
     assert (stock.kind, stock.approval, stock.traits.effect) == ("http", None, Effect.READ)
     assert HttpTool(**STOCK).approval is not None and HttpTool(**STOCK, needs_approval=False).approval is None
-    assert "ERP_TOKEN" not in repr(stock)
+    assert "ERP_TOKEN" not in repr(stock) and "erp.internal" not in repr(stock)
+    given = {"X-Key": "k"}
+    copied = HttpTool(**STOCK, headers=given)
+    given["X-Key"] = "another"
+    assert copied.headers == {"X-Key": "k"}
 
 
 @pytest.mark.parametrize(
@@ -257,17 +262,46 @@ def test_an_http_tool_is_declared() -> None:
     [
         ({"url": "ftp://erp/stock"}, "url must begin with http"),
         ({"url": "https:///stock"}, "url must begin with http"),
+        ({"url": 7}, "url must begin with http"),
+        ({"url": "https://erp/a b"}, "url must begin with http"),
+        ({"url": "https://erp/\r\nX: 1"}, "url must begin with http"),
+        ({"url": "https://erp/#x"}, "url must begin with http"),
+        ({"url": "https://erp\\@evil/"}, "url must begin with http"),
+        ({"url": "https://erp/" + "a" * 5_000}, "url must begin with http"),
+        ({"url": "https://ann:s3cr3t@erp/stock"}, "must not have a user in it; put credentials in headers"),
+        ({"url": "https://{sku}.erp/"}, "must name its host outright"),
+        ({"url": "https://erp:{sku}/"}, "must name its host outright"),
+        ({"url": "https://${HOST}/"}, "must name its host outright"),
+        ({"url": "https://erp/{sku"}, "a brace without its other half"),
+        ({"url": "https://erp/sku}"}, "a brace without its other half"),
+        ({"url": "https://erp/${1}"}, "not the name of an environment variable"),
+        ({"url": "https://erp/${KEY"}, "not the name of an environment variable"),
+        ({"url": "https://erp/a/../b"}, "`.` or `..`"),
+        ({"url": "https://erp/a/%2e%2E/b"}, "`.` or `..`"),
         ({"url": "https://erp.internal/{article}"}, "url needs `article`"),
         ({"parameters": {"type": "object", "properties": {"sku": {"type": "string"}}}}, "url needs `sku`"),
         ({"method": "FETCH"}, "method must be one of"),
         ({"headers": ["a"]}, "headers must be"),
         ({"headers": {"a": 1}}, "headers must be"),
+        ({"headers": {"X Key": "k"}}, "not the name of a header"),
+        ({"headers": {"": "k"}}, "not the name of a header"),
+        ({"headers": {"X-Key\r\nHost": "k"}}, "not the name of a header"),
+        ({"headers": {"X-Key": "s3cr3t\r\nHost: evil"}}, "the header X-Key must be printable"),
+        ({"headers": {"X-Key": "s3cr3t "}}, "the header X-Key must be printable"),
+        ({"headers": {"X-Key": "s3cr3t\u00e9"}}, "the header X-Key must be printable"),
+        ({"headers": {"X-Key": "${s3cr3t-key}"}}, "the header X-Key has a"),
+        ({"headers": {"X-Key": "${KEY"}}, "the header X-Key has a"),
+        ({"headers": {"Host": "evil"}}, "the service's own"),
+        ({"headers": {"content-LENGTH": "3"}}, "the service's own"),
+        ({"headers": {"Idempotency-Key": "3"}}, "the service's own"),
+        ({"headers": {"X-Key": "a", "x-key": "b"}}, "a name twice"),
         ({"effect": "reads"}, "effect is 'reads'"),
     ],
 )
 def test_a_wrong_http_tool_is_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(DefinitionError, match=reason):
+    with pytest.raises(DefinitionError, match=re.escape(reason)) as error:
         HttpTool(**{**STOCK, **changes})
+    assert "s3cr3t" not in str(error.value)
 
 
 def test_questions_and_timers_have_their_schemas() -> None:

@@ -22,7 +22,7 @@ from runward import (
     tool,
 )
 from runward.agents.binding import fingerprint
-from runward.agents.limitations import unsupported, unsupported_call, unsupported_run
+from runward.agents.limitations import unsupported, unsupported_run
 from runward.agents.manifest import manifest
 from runward.agents.registry import Registry
 
@@ -135,20 +135,13 @@ def test_runs_that_could_not_keep_a_promise_are_named(changes: dict[str, Any], n
     assert unsupported(replace(V1, **changes)) == (reason,)
 
 
-def test_calls_that_could_not_be_run_are_named() -> None:
-    stock = HttpTool(name="stock", description="", url="https://erp.internal/")
-    made = replace(V1, tools=[stock])
-    reason = unsupported_call(stock)
-    assert reason is not None and "HTTP tools" in reason
-    assert unsupported_run(made) is None and unsupported(made) == (reason,)
-
-
 def test_a_plain_agent_has_no_warnings() -> None:
     @tool(effect="non_idempotent_write", needs_approval=False, on_unknown="tell_model", to_model_output=str)
     async def charge(order_id: int, ctx: ToolContext) -> str:
         return ""
 
-    assert unsupported(replace(V1, tools=[lookup, charge])) == () and manifest(V1).warnings == ()
+    stock = HttpTool(name="stock", description="", url="https://erp.internal/")
+    assert unsupported(replace(V1, tools=[lookup, charge, stock])) == () and manifest(V1).warnings == ()
 
 
 def test_declarations_without_effect_yet_are_warned_about() -> None:

@@ -14,13 +14,11 @@ from pydantic import BaseModel
 from runward import (
     DefinitionError,
     Guardrails,
-    HttpTool,
     ModelRequest,
     Policy,
     Reply,
     RunContext,
     ScriptedModel,
-    ToolCall,
     ToolContext,
     tool,
 )
@@ -261,24 +259,6 @@ async def test_a_run_of_what_is_not_built_yet_fails_clearly(differing: dict[str,
         error = rig.view(uid)["error"]
         assert (rig.row(uid).status, error["code"], asked) == (Status.FAILED, "unsupported", [])
         assert "does not run yet" in error["message"]
-
-
-async def test_a_call_of_what_is_not_built_yet_fails_the_run_clearly_and_runs_nothing() -> None:
-    """R9: no sibling either."""
-    ran: list[int] = []
-
-    @tool(effect="read")
-    async def look() -> None:
-        ran.append(1)
-
-    fetch = HttpTool(name="fetch", description="", url="https://example.com/", effect="read")
-    turn = Reply(tool_calls=[ToolCall("look"), ToolCall("fetch")])
-    async with Rig(agent(turn, DONE, tools=[look, fetch])) as rig:
-        uid = await rig.run()
-        error = rig.view(uid)["error"]
-        assert (rig.row(uid).status, error["code"], error["details"]["tool_name"]) == (Status.FAILED, "internal", "fetch")
-        assert "does not run yet" in error["message"] and ran == []
-        assert len(rig.results(uid)) == 2, "R17b: the history is paired all the same"
 
 
 async def test_a_tool_that_asks_a_model_fails_the_run_clearly() -> None:

@@ -706,4 +706,88 @@ ANSWERS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *ANSWERS)
+OUTBOUND = "tests/tools/test_outbound.py"
+HTTP = "tests/tools/test_http.py"
+
+WAY_OUT = (
+    Mutant(
+        guard="the addresses of a name are looked at before one is connected to",
+        file="tools/outbound.py",
+        old="            self._destinations.admit_address(target, address)\n",
+        new="            continue\n",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="the address that was looked at is the one that is connected to",
+        file="tools/outbound.py",
+        old="target.url.copy_with(host=host, fragment=None)",
+        new="target.url.copy_with(fragment=None)",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="a redirect is looked at like the first URL",
+        file="tools/outbound.py",
+        old="for address in await self._addresses(hop.target, outgoing.timeout_seconds):",
+        new="for address in await self._addresses(hop.target, outgoing.timeout_seconds) if hop.target.origin == hop.origin else "
+        '[ip_address("127.0.0.1")]:',
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="headers stay with the host that they are for",
+        file="tools/outbound.py",
+        old="own = outgoing.headers if target.origin == hop.origin else ()",
+        new="own = outgoing.headers",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="IPv4 inside of IPv6 is what it leads to",
+        file="tools/addresses.py",
+        old="        return address.ipv4_mapped\n",
+        new="        return None\n",
+        tests=("tests/tools/test_addresses.py",),
+    ),
+    Mutant(
+        guard="no more is unpacked than there is room for",
+        file="tools/answers.py",
+        old="self._member.decompress(piece, room + 1)",
+        new="self._member.decompress(piece)",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="what may have happened elsewhere is unknown, and not done again",
+        file="tools/http.py",
+        old="if error.sent and not effect.repeatable:",
+        new="if False:",
+        tests=(HTTP,),
+    ),
+    Mutant(
+        guard="arguments do not lead to another path",
+        file="tools/http_requests.py",
+        old="if has_dot_segments(path):",
+        new="if False:",
+        tests=("tests/tools/test_http_requests.py",),
+    ),
+    Mutant(
+        guard="a secret that comes back in a result is not kept",
+        file="tools/http.py",
+        old="self._results.record(self._secrets.redact_json(_value(incoming)))",
+        new="self._results.record(_value(incoming))",
+        tests=(HTTP,),
+    ),
+    Mutant(
+        guard="nor in what the model reads of an error",
+        file="tools/http.py",
+        old="            value = self._secrets.redact_json(_value(incoming))\n",
+        new="            value = _value(incoming)\n",
+        tests=("tests/e2e/test_http_tools.py",),
+    ),
+    Mutant(
+        guard="a worker does not start without what its HTTP tools need",
+        file="wiring.py",
+        old="    require_outward(tools, os.environ, destinations)\n",
+        new="",
+        tests=("tests/e2e/test_http_tools.py",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *WAY_OUT, *ANSWERS)

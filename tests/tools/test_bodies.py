@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from runward import Agent, ClientTool, Policy, ask_user, tool
+from runward import Agent, ClientTool, HttpTool, Policy, ask_user, tool
 from runward.agents.demo import support
 from runward.tools.bodies import bodies, waiting
+from runward.tools.outward import Outward
 from runward.tools.threads import Threads
+from runward.wiring import outward_of
+from tests.engine.rig import Heard
 
 
 @tool(effect="read")
@@ -39,15 +42,17 @@ def denied(order_id: int) -> str:
 
 
 def test_functions_have_a_body_and_what_waits_has_an_offer() -> None:
+    stock = HttpTool(name="stock", description="How many?", url="https://erp.internal/stock", effect="read")
     pick = ClientTool(name="pick", description="Pick.", parameters={"type": "object"})
     agent = Agent(
         name="desk",
         model="openai:gpt-5",
-        tools=[look, gated, charge, hidden, sometimes, denied, pick, ask_user],
+        tools=[look, gated, charge, hidden, sometimes, denied, stock, pick, ask_user],
         policy=Policy(deny_tools=["denied"]),
     )
-    made = bodies(agent, max_result_bytes=1_000, threads=Threads())
-    assert list(made) == ["look", "gated", "charge", "sometimes", "denied"] and made["charge"].traits == charge.traits
+    made = bodies(agent, max_result_bytes=1_000, threads=Threads(), outward=lambda: outward_of(Heard()))
+    assert list(made) == ["look", "gated", "charge", "sometimes", "denied", "stock"]
+    assert (made["charge"].traits, made["stock"].traits) == (charge.traits, stock.traits)
     offers = waiting(agent.tools)
     assert list(offers) == ["pick", "ask_user"] and offers["pick"].traits == pick.traits
     assert offers["ask_user"].refusal({"question": "Which?"}) is None
@@ -55,4 +60,9 @@ def test_functions_have_a_body_and_what_waits_has_an_offer() -> None:
 
 
 def test_the_demo_desk_has_its_tools() -> None:
-    assert list(bodies(support, max_result_bytes=1_000, threads=Threads())) == ["lookup_order", "refund"]
+    """And who has no HTTP tool needs no way out."""
+
+    def outward() -> Outward:
+        raise AssertionError("nobody asks")
+
+    assert list(bodies(support, max_result_bytes=1_000, threads=Threads(), outward=outward)) == ["lookup_order", "refund"]

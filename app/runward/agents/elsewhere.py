@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from runward.agents.approvals import Approval, NeedsApproval, approval_of
+from runward.agents.templates import check_headers, check_url
 from runward.agents.tools import DEFAULT_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, AnyTool, EffectName, effect_of
 from runward.core.errors import DefinitionError
 from runward.core.runs.calls import Awaits, Effect, OnUnknown, ToolTraits
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_URL = re.compile(r"https?://[^\s/]+(/\S*)?\Z")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,9 +61,9 @@ class ClientTool(AnyTool):
 class HttpTool(AnyTool):
     """A tool behind a URL, without code. Arguments fill the `{…}` in the URL; the others become the query (GET, DELETE) or a JSON body.
 
-    `${NAME}` in `headers` is taken from the worker's environment. `effect`, `needs_approval`, `timeout_seconds`, `max_attempts` and
-    `on_unknown` are as for `tool`. Raises DefinitionError for values out of range, and for a placeholder in the URL that is not a required
-    parameter. Example::
+    `${NAME}` in `headers`, and in the URL behind its host, is taken from the worker's environment. `effect`, `needs_approval`,
+    `timeout_seconds`, `max_attempts`, `on_unknown` and `output_schema` are as for `tool`. Raises DefinitionError for values out of range,
+    and for a placeholder in the URL that is not a required parameter. Example::
 
         HttpTool(
             name="stock",
@@ -80,7 +77,7 @@ class HttpTool(AnyTool):
 
     name: str
     description: str
-    url: str
+    url: str = field(repr=False)
     method: Method = "GET"
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -92,18 +89,15 @@ class HttpTool(AnyTool):
     on_unknown: OnUnknown = "reconcile"
 
     def __post_init__(self) -> None:
+        if isinstance(self.parameters, Mapping):  # what nobody named is not sent, unless the author says so
+            object.__setattr__(self, "parameters", {"additionalProperties": False, **self.parameters})
         AnyTool.__post_init__(self)
         of = f"Tool {self.name!r}"
-        if not _URL.match(self.url):
-            raise DefinitionError(f"{of}: url must begin with http:// or https:// and a host.")
+        check_url(self.url, self.parameters, of)
         if self.method not in get_args(Method):
             raise DefinitionError(f"{of}: method must be one of {', '.join(get_args(Method))}.")
-        for placeholder in _PLACEHOLDER.findall(self.url):
-            if placeholder not in self.parameters.get("properties", {}) or placeholder not in self.parameters.get("required", ()):
-                raise DefinitionError(f"{of}: url needs `{placeholder}`, which is not a required parameter.")
-        headers: Any = self.headers
-        if not isinstance(headers, Mapping) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
-            raise DefinitionError(f"{of}: headers must be a mapping of texts.")
+        check_headers(self.headers, of)
+        object.__setattr__(self, "headers", dict(self.headers))
 
     @property
     def kind(self) -> str:

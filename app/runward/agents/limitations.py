@@ -7,8 +7,6 @@ manifest says so beforehand.
 from __future__ import annotations
 
 from runward.agents.agent import Agent
-from runward.agents.elsewhere import HttpTool
-from runward.agents.tools import AnyTool
 from runward.core.errors import RunwardError
 
 
@@ -28,14 +26,9 @@ def unsupported_run(agent: Agent) -> str | None:
     return _sentence(f"Agent {agent.name!r} uses", found) if found else None
 
 
-def unsupported_call(tool: AnyTool) -> str | None:
-    """Why a call of this tool cannot be made good on in this version; None when it can run."""
-    return _sentence(f"Tool {tool.name!r} uses", ["HTTP tools"]) if isinstance(tool, HttpTool) else None
-
-
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
-    found = [unsupported_run(agent), *(unsupported_call(tool) for tool in agent.tools)]
+    found = [unsupported_run(agent)]
     if agent.handoffs:
         found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
     return tuple(each for each in found if each is not None)

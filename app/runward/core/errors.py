@@ -17,8 +17,8 @@
         ├── UnknownOutcome           it may have happened; nobody knows
         └── NeedsInput               ask the user first
 
-`ModelCallError` (ports.models) is how a model client says what went wrong with a call. Which HTTP status a code becomes is one table
-in `api.problems`.
+`ModelCallError` (ports.models) is how a model client says what went wrong with a call, `OutboundError` (ports.outbound) why a request that
+the service makes itself has no answer. Which HTTP status a code becomes is one table in `api.problems`.
 """
 
 from __future__ import annotations

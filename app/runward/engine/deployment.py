@@ -16,9 +16,9 @@ from runward.ports.tools import Offer, Tool
 class Deployed:
     """One agent in one worker process.
 
-    `tools` are those that run here, by name, `waiting` those whose calls wait for others; `unsupported` says of the rest why a run that
-    calls one fails. `offers_of` makes the like of `waiting` of the tools that a request brings. `verify` is the output's
-    verifier, which holds nobody else up. `resources` is what the agent's lifespan yielded.
+    `tools` are those that run here, by name, `waiting` those whose calls wait for others. `offers_of` makes the like of `waiting` of the
+    tools that a request brings. `verify` is the output's verifier, which holds nobody else up. `resources` is what the agent's lifespan
+    yielded.
     """
 
     agent: Agent
@@ -26,7 +26,6 @@ class Deployed:
     tools: Mapping[str, Tool]
     waiting: Mapping[str, Offer]
     offers_of: Callable[[Sequence[AnyTool]], Mapping[str, Offer]]
-    unsupported: Mapping[str, str]
     models: ModelClients
     verify: Callable[..., Awaitable[Any]] | None = None
     resources: Any = None

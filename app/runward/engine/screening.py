@@ -68,8 +68,6 @@ class Screener:
         offers = {**self._requested(), **self._deployed.waiting, **self._deployed.tools}
         calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
         for call in calls:
-            if call.offered and call.name in self._deployed.unsupported:
-                return self._broke("internal", self._deployed.unsupported[call.name], {"tool_name": call.name})
             if call.offered and call.name in offers and not permitted(self._policy(), call.name):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
                 return self._broke("tool_not_allowed", message, {"tool_name": call.name})

@@ -6,8 +6,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runward.agents.agent import Agent
 from runward.agents.registry import Registry
@@ -25,11 +26,15 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
 from runward.models.prices import PriceTable
+from runward.ports.telemetry import Telemetry
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
 from runward.testing.tools import WatchedTool, watched
-from runward.wiring import deployed
+from runward.wiring import deployed, outward_of
+
+if TYPE_CHECKING:
+    from runward.tools.outward import Outward
 
 T = TypeVar("T")
 
@@ -76,7 +81,8 @@ class TestService:
     """Runs agents in this process: `async with TestService([agent]) as service`.
 
     `resources` stands in for what lifespans would yield; one that is named there is not entered. Nothing waits for real: time passes by
-    itself while the test waits for a run, and with `advance`.
+    itself while the test waits for a run, and with `advance`. HTTP tools are really called; `outbound_hosts` opens hosts to them as
+    `RUNWARD_OUTBOUND_HOSTS` does, such as a server of the test's own.
     """
 
     __test__ = False
@@ -88,6 +94,7 @@ class TestService:
         resources: Mapping[Lifespan, Any] | None = None,
         settings: WorkerSettings | None = None,
         caller: Caller = LOCAL,
+        outbound_hosts: Sequence[str] = (),
     ) -> None:
         self.clock = VirtualClock()
         self._caller = caller
@@ -105,7 +112,8 @@ class TestService:
             prices=PriceTable(),
         )
         registry, models = Registry(agents), ModelClients(self.clock)
-        ready = deployed(registry, models, max_result_bytes=MAX_RESULT_BYTES)
+        outward = cache(lambda: self._outward(services.telemetry, outbound_hosts))
+        ready = deployed(registry, models, max_result_bytes=MAX_RESULT_BYTES, outward=outward)
         workforce = Workforce(
             deployed={binding: self._watched(each) for binding, each in ready.items()},
             models=models,
@@ -221,6 +229,12 @@ class TestService:
     def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
         """Moves time."""
         self.clock.advance(seconds + 60 * minutes + 3_600 * hours + 86_400 * days)
+
+    @staticmethod
+    def _outward(telemetry: Telemetry, hosts: Sequence[str]) -> Outward:
+        from runward.tools.destinations import OPENED, Destinations, places_of  # the HTTP client is for those who have HTTP tools
+
+        return outward_of(telemetry, Destinations(opened=places_of(hosts, setting=OPENED)))
 
     def _watched(self, agent: Deployed) -> Deployed:
         tools = {name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()}

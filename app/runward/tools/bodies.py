@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from runward.agents.agent import Agent
 from runward.agents.builtin import BuiltinTool
-from runward.agents.elsewhere import ClientTool
+from runward.agents.elsewhere import ClientTool, HttpTool
 from runward.agents.schemas import Schema
 from runward.agents.tools import AnyTool, Tool
 from runward.core.runs.calls import ToolTraits
 from runward.ports import tools as port
 from runward.tools.local import LocalTool
 from runward.tools.threads import Threads
+
+if TYPE_CHECKING:
+    from runward.tools.outward import Outward
 
 
 class WaitingTool:
@@ -32,16 +35,21 @@ class WaitingTool:
         return None if complaint is None else f"The arguments do not fit: {complaint}."
 
 
-def bodies(agent: Agent, *, max_result_bytes: int, threads: Threads) -> dict[str, port.Tool]:
-    """The agent's own functions, compiled.
+def bodies(agent: Agent, *, max_result_bytes: int, threads: Threads, outward: Callable[[], Outward]) -> dict[str, port.Tool]:
+    """The agent's own functions and HTTP tools, compiled.
 
-    `max_result_bytes` is how long a result may be as stored text, `threads` is shared by all agents of a process.
+    `max_result_bytes` is how long a result may be as stored text; `threads`, and `outward`, which HTTP tools ask for, are shared by all
+    agents of a process.
     """
-    return {
-        tool.name: LocalTool(tool, max_result_bytes=max_result_bytes, threads=threads)
-        for tool in agent.tools
-        if isinstance(tool, Tool) and tool.enabled is not False
-    }
+    made: dict[str, port.Tool] = {}
+    for tool in agent.tools:
+        if isinstance(tool, Tool) and tool.enabled is not False:
+            made[tool.name] = LocalTool(tool, max_result_bytes=max_result_bytes, threads=threads)
+        elif isinstance(tool, HttpTool):
+            from runward.tools.http import HttpBody  # whoever has none needs no HTTP client
+
+            made[tool.name] = HttpBody(tool, outward(), max_result_bytes=max_result_bytes)
+    return made
 
 
 def waiting(tools: Iterable[AnyTool]) -> dict[str, port.Offer]:
