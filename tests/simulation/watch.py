@@ -20,6 +20,7 @@ from tests.simulation.inputs import Inputs
 from tests.simulation.processes import TTL, Process
 from tests.simulation.story import Story
 from tests.simulation.tools import WatchedTool
+from tests.simulation.typed import Typed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -55,6 +56,7 @@ class Watch:
         """When each frame of a run became durable."""
         self.calls = Calls(world, self)
         self.inputs = Inputs(world, self)
+        self.typed = Typed(world, self)
         self._asked: set[tuple[str, int, int]] = set()
         self._seized_at: dict[str, float] = {}
         self._writes: Counter[str] = Counter()
@@ -147,6 +149,7 @@ class Watch:
         if after.status.ended:
             self.check(after.lease_owner is None, "R2 the end gives the lease back", where)
         self.calls.committed(before, rows, where)
+        self.typed.committed(codec.decode(before.state), codec.decode(after.state), after.uid, after.leg, where)
 
     def _said(self, rows: Rows, after: int) -> None:
         uid = rows.envelope.uid
@@ -165,7 +168,7 @@ class Watch:
         if rows is not None:
             self.calls.starts_now(rows, tool, arguments, context, where)
 
-    def model_starts(self, process: Process, request: ModelRequest) -> None:
+    def model_starts(self, process: Process, model: str, request: ModelRequest) -> None:
         run_id = request.messages[0].text
         uid = self._world.database.public_ids.get(("default", run_id), "")
         where = f"model call {request.step}/{request.attempt} of {run_id} by {process.name}"
@@ -180,6 +183,7 @@ class Watch:
         self.check(durable, "R33 the reservation is durable before the call", f"{where}: {reservation}")
         self.check([message.seq for message in request.messages] == sorted(rows.messages), "R17b the model sees what is stored", where)
         self._paired(request, where)
+        self.typed.asks(rows, model, request, where)
 
     def _held(self, uid: str, process: Process, where: str) -> Rows | None:
         """R3a: whoever starts something has the run, and at least a third of its lease left, by the store's own clock."""
@@ -233,6 +237,7 @@ class Watch:
             self.check(envelope.stop_reason == "cancelled", "R37 an accepted cancel ends the run", where)
         self.calls.over(rows, run.ended.details.get("calls", ()) if run.ended else (), where)
         self.inputs.over(rows, story.ignored, where)
+        self.typed.over(rows, where)
 
 
 def _place(envelope: Envelope) -> str:
