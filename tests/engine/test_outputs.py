@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -380,3 +381,58 @@ def test_drafts_never_break_on_a_beginning(schema: Any) -> None:
 @pytest.mark.parametrize("text", ["", "   ", "hello", "{", "[", '{"a', "[[[[" * 50, '{"a": NaN', "nul", '"text', "12", "```", "```json"])
 def test_what_is_no_draft_shows_none(text: str) -> None:
     assert OutputReader(Output(schema=SCHEMA)).draft(text) is None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------
+
+ANY: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ("\n ```\n[1]\n\n```  \n", [1]),
+        ("```JSON \n1\n```", 1),
+        ('"```"', "```"),
+        ('{"a": "\\u0000\\ud800"}', {"a": "\ufffd\ufffd"}),
+        ('{"a": "é\x00"}', None),
+        ('{"a": "\ud800"}', {"a": "\ufffd"}),
+        ("12345678901234567890123", 12345678901234567890123),
+        ("1e400", None),
+        ("[-1e999]", None),
+        ("NaN", None),
+        ("[Infinity]", None),
+        ("9" * 5_000, None),
+        ("```json\n{}", None),
+        ("```", None),
+        ("``````", None),
+        ("```json```", None),
+        ("```two words\n1\n```", None),
+        ("\ufeff{}", None),
+        ("[" * 65 + "]" * 65, ...),
+        ("[" * 66 + "]" * 66, None),
+        ('"' + "[" * 100 + '"', "[" * 100),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_R47_answers_are_read_as_json_and_cleaned(text: str, value: Any) -> None:
+    read = OutputReader(Output(schema=ANY)).read(text)
+    assert (read.complaint is not None) is (value is None)
+    assert value is ... or read.value == value
+
+
+def test_no_answer_takes_long_to_read() -> None:
+    """Whatever a model sends, the loop is not held up: what begins like a fence, and never ends, least of all."""
+    reader, began = OutputReader(Output(schema=SCHEMA)), time.perf_counter()
+    for text in (
+        "```json\n" + "\n" * 200_000 + "x",
+        "```" + " " * 200_000,
+        "`" * 200_000,
+        "[" * 200_000,
+        '{"a":' * 50_000,
+        '"' + "\\" * 200_001,
+    ):
+        assert reader.read(text).complaint is not None
+        reader.draft(text)
+    assert time.perf_counter() - began < 5

@@ -15,7 +15,8 @@ MOST_COMPLAINTS = 5
 PLACE_LENGTH = 100
 REASON_LENGTH = 300
 MOST_SCALARS = 100
-"""A value that holds more is not looked for in a reason: then the reason is not told."""
+LONGEST_REASON = 10_000
+"""A value that holds more is not looked for in a reason, nor in a longer one: then the reason is not told."""
 HIDDEN = "…"
 NOT_ACCEPTED = "is not accepted"
 
@@ -40,7 +41,7 @@ def _reason(found: Any) -> str:
 def _hidden(said: str, value: Any) -> str:
     """A sentence without the value, and without any part of it."""
     parts = set(_scalars(value))
-    if len(parts) > MOST_SCALARS:
+    if len(parts) > MOST_SCALARS or len(said) > LONGEST_REASON:
         return NOT_ACCEPTED
     for part in sorted(parts, key=len, reverse=True):
         pattern = re.escape(part) if len(part) > _SHORT else rf"(?<!\w){re.escape(part)}(?!\w)"
