@@ -12,7 +12,7 @@ from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
-from runward.core.runs.budget import reserves_more
+from runward.core.runs.budget import only_the_state_tells
 from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, Decision, LegOver, RunCall, Work, decide
 from runward.core.runs.dues import deadline, work_due
@@ -201,9 +201,7 @@ class Leg:
         row, at = self._row, self._services.time.now()
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
-        stored = self._run
-        self._fold(leg_started(self._claimed, stored, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
-        self._unsaved = reserves_more(self._run, stored)
+        self._fold(leg_started(self._claimed, self._run, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
         if run is None:  # trying for ever would help nobody
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
@@ -306,8 +304,8 @@ class Leg:
 
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores, and what counts, waits for the next commit."""
-        self._run, emitted = apply(self._run, fact)
-        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE)
+        before, (self._run, emitted) = self._run, apply(self._run, fact)
+        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE) or only_the_state_tells(before, self._run)
         if emitted.only_frames and not self._emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.journal.emit(emitted.frames)
         else:

@@ -9,6 +9,8 @@ from typing import Any
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
+from runward.core.runs.budget import bounded, only_the_state_tells
+from runward.core.runs.budget import reserved as reserved_by
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
@@ -52,7 +54,7 @@ from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
-from tests.unit.core.storing import TERMS, Store
+from tests.unit.core.storing import Store
 
 SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)
 
@@ -100,7 +102,16 @@ class Leg:
     """One worker driving the run."""
 
     def __init__(
-        self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool, guards_output: bool = False
+        self,
+        store: Store,
+        world: World,
+        at: int,
+        *,
+        recovered: bool,
+        exhausted: bool,
+        caretaker: bool,
+        terms: CallTerms,
+        guards_output: bool = False,
     ) -> None:
         self.reopened = store.run.status.ended and not store.status.ended
         store.claim()
@@ -128,15 +139,15 @@ class Leg:
                 exhausted=exhausted,
                 caretaker=caretaker,
                 guards_output=guards_output and not caretaker,
-                terms=CallTerms() if caretaker else TERMS,
+                terms=CallTerms() if caretaker else terms,
             )
         )
         self.read_mail()
 
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
-        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked)
-        self.run, emitted = apply(self.run, fact)
+        before, (self.run, emitted) = self.run, apply(self.run, fact)
+        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked) or only_the_state_tells(before, self.run)
         if isinstance(fact, GenerationAsked) and (asked := self.run.generation(fact.key)) is not None:
             self.store.asked += asked.amount
         if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):
@@ -234,6 +245,8 @@ class Leg:
                     assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
                     assert reserved.leg == self.number or (reserved.leg, self.number) == (0, 1)
                     assert not run.turn and run.model is not None
+                    durable = reserved_by(codec.decode(self.store.text))
+                    assert durable == reserved_by(run) or not bounded(run), "a call could cost more than is durable (R33)"
                     assert not run.input_unguarded and self.store.messages, "the model sees an input that nobody looked at"
                     self.store.check_paired()
                 case RunCall():

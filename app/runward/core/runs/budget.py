@@ -56,12 +56,6 @@ def reserved(run: RunState) -> Amount:
     return sum((generation.amount for generation in run.generations), own)
 
 
-def reserves_more(run: RunState, than: RunState) -> bool:
-    """Whether more is reserved for a run that is bounded."""
-    now, then = reserved(run), reserved(than)
-    return bounded(run) and (now.tokens > then.tokens or now.picos > then.picos)
-
-
 def committed(run: RunState) -> Amount:
     """Everything that the run has spent, may have spent, or is about to."""
     return run.ledger.spent + run.ledger.unknown + reserved(run)
@@ -121,6 +115,12 @@ def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, 
         if output < min(LEAST_OUTPUT_TOKENS, whole):
             return Refusal(ending=_over("max_cost_usd", None, before, prompt))
     return Plan(prompt=prompt, output=output, picos=_price(rates, prompt, output), cut=output < whole)
+
+
+def only_the_state_tells(before: RunState, run: RunState) -> bool:
+    """Whether a fact changed what has to be durable before a model is called, though nothing is said of it: which model it is, and, where
+    the run is bounded, what its call is reserved with."""
+    return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))
 
 
 def refusal(run: RunState) -> Ending | None:
