@@ -592,8 +592,8 @@ RULES = (
     Mutant(
         guard="what guardrails did is said with the state",
         file="engine/durable.py",
-        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)",
-        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived)",
+        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)",
+        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded)",
         tests=("tests/engine/test_guarded.py",),
     ),
     Mutant(
@@ -731,6 +731,44 @@ DOORS = (
         old="""return {"error": kinds, **reason, "trace":""",
         new="""return {"error": [*kinds, str(error)], **reason, "trace":""",
         tests=("tests/e2e/test_logs.py",),
+    ),
+)
+
+BUDGETS = (
+    Mutant(
+        guard="what a model call may use is reserved before it is made",
+        file="core/runs/budget.py",
+        old="own = Amount() if run.reservation is None else run.reservation.amount",
+        new="own = Amount()",
+        tests=("tests/unit/core/test_ledger.py",),
+    ),
+    Mutant(
+        guard="model calls of author code are under the same bound, all of them",
+        file="core/runs/budget.py",
+        old="return sum((generation.amount for generation in run.generations), own)",
+        new="return own",
+        tests=("tests/unit/core/test_generations.py",),
+    ),
+    Mutant(
+        guard="author code asks a model once the reservation is durable",
+        file="engine/generating.py",
+        old="        await books.keep(fact)\n",
+        new="        books.report(fact)\n        for _ in range(9):\n            await asyncio.sleep(0)\n",
+        tests=("tests/engine/test_generate.py",),
+    ),
+    Mutant(
+        guard="a model call of author code is settled once",
+        file="core/runs/generations.py",
+        old="    run = _without(run, generation)\n    rates",
+        new="    rates",
+        tests=("tests/unit/core/test_generations.py",),
+    ),
+    Mutant(
+        guard="what a leg asked and did not hear of may have been billed",
+        file="core/runs/apply.py",
+        old="answers.taken_over(generations.all_lost(outputs.taken_over(run)))",
+        new="answers.taken_over(replace(outputs.taken_over(run), generations=()))",
+        tests=("tests/unit/core/test_generations.py", "tests/engine/test_generate.py"),
     ),
 )
 
@@ -996,4 +1034,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *WAY_OUT, *ANSWERS)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *BUDGETS, *WAY_OUT, *ANSWERS)

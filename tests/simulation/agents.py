@@ -10,6 +10,7 @@ from typing import Any
 
 from runward.agents.agent import Agent
 from runward.agents.manifest import Manifest
+from runward.agents.models import ModelSettings
 from runward.agents.registry import Registered, Registry
 from runward.core.runs.limits import Limits
 from runward.core.usage import Usage
@@ -17,6 +18,7 @@ from runward.engine.deployment import Deployed
 from runward.models.kinds import failure
 from runward.ports.models import AskedCall, Finish, ModelAnswer, ModelClient, ModelDelta, ModelRequest
 from runward.wiring import deployed
+from tests.simulation.bills import Bill
 from tests.simulation.tools import NAMES, PROBE_MANNERS, TOOL_MANNERS, WatchedTool, arguments, here, tools
 from tests.simulation.typed import OUTPUT, PATIENCE, answer_of, pieces, verdict_of
 
@@ -25,6 +27,8 @@ TYPED = "typed"
 """The agent whose answers have a type and are verified."""
 PRIMARY, FALLBACK = "scripted:simulated", "scripted:fallback"
 VERSIONS = ("1", "2")
+ANSWER = 60
+"""How many tokens the agent wants an answer to have at most."""
 WORDS = ("a ", "bit ", "of ", "text ")
 
 
@@ -35,17 +39,19 @@ class SimulatedModel:
         self.name = name
 
     def call(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> Coroutine[Any, Any, ModelAnswer]:
-        here().world.watch.model_starts(here(), self.name, request)
-        return self._answer(request, on_delta)
+        return self._answer(request, on_delta, here().world.watch.model_starts(here(), self.name, request))
 
-    async def _answer(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]]) -> ModelAnswer:
+    async def _answer(self, request: ModelRequest, on_delta: Callable[[ModelDelta], Awaitable[None]], bill: Bill) -> ModelAnswer:
         process = here()
-        run_id = request.messages[0].text
-        chance = process.world.chance_of(run_id, request.step, request.attempt)
-        manners = process.world.manners
-        turn = (manners.model if request.output_schema is None else manners.answer)(run_id, request.step, request.attempt, chance)
-        if manners.is_down(run_id, self.name, process.world.chance_of(run_id, "down", self.name)):
+        world, run_id, turns = process.world, request.messages[0].text, request.purpose == "turn"
+        this = (run_id, request.step, request.attempt) if turns else (run_id, "generate", bill.number)
+        manners, chance = world.manners, world.chance_of(*this)
+        turn = self._turn(request, chance) if turns else manners.generation(chance)
+        if manners.is_down(run_id, self.name, world.chance_of(run_id, "down", self.name)):
             turn = replace(turn, fails="at once")
+        usage = Usage()
+        if turn.fails not in ("at once", "for good"):
+            usage = bill.billed(manners.usage(world.chance_of(*this, "usage"), request.settings.max_output_tokens))
         await process.clock.sleep(turn.delay)
         if turn.fails == "at once":
             raise self._failed(request, "server_error", status=500)
@@ -65,8 +71,15 @@ class SimulatedModel:
             reasoning="",
             calls=tuple(AskedCall(provider_id="same", tool_name=name, arguments=asked) for name, asked in turn.calls),
             finish=turn.finish,
-            usage=Usage(input_tokens=3, output_tokens=2),
+            usage=Usage() if turn.says_nothing else usage,
             model=self.name,
+        )
+
+    @staticmethod
+    def _turn(request: ModelRequest, chance: Random) -> Turn:
+        manners = here().world.manners
+        return (manners.model if request.output_schema is None else manners.answer)(
+            request.messages[0].text, request.step, request.attempt, chance
         )
 
     def _failed(
@@ -75,7 +88,8 @@ class SimulatedModel:
         world = here().world
         uid = world.database.public_ids.get(("default", request.messages[0].text), "")
         failed = failure(kind, billed=billed, started=started, status=status)
-        world.watch.typed.fails(uid, request.step, request.attempt, replaceable=failed.transient and not started)
+        if request.purpose == "turn":
+            world.watch.typed.fails(uid, request.step, request.attempt, replaceable=failed.transient and not started)
         return failed
 
 
@@ -90,6 +104,8 @@ class Turn:
     finish: Finish = "stop"
     fails: str = ""
     says: str | None = None
+    says_nothing: bool = False
+    """Whether it keeps to itself what it bills."""
 
     def pieces(self, attempt: int) -> Sequence[str]:
         """What is streamed."""
@@ -116,7 +132,12 @@ class Manners:
         if chance.random() < 0.12:
             fails = chance.choice(("at once", "at once", "midway", "midway", "for good"))
             return Turn(delay=chance.choice((0, 0.1)), words=chance.randrange(4), pace=0.02, fails=fails)
-        turn = Turn(delay=chance.choice((0, 0, 0.01, 0.5)), words=chance.choice((0, 1, 5)), pace=chance.choice((0, 0.004, 0.05)))
+        turn = Turn(
+            says_nothing=chance.random() < 0.05,
+            delay=chance.choice((0, 0, 0.01, 0.5)),
+            words=chance.choice((0, 1, 5)),
+            pace=chance.choice((0, 0.004, 0.05)),
+        )
         if chance.random() < 0.1 + 0.15 * step:
             return replace(turn, finish="stop" if chance.random() < 0.95 else chance.choice(("length", "refusal", "content_filter")))
         calls = tuple(_asked(self.names, chance) for _ in range(chance.choice((1, 1, 2, 3))))
@@ -136,6 +157,16 @@ class Manners:
 
     def judges(self, run_id: str, number: int, chance: Random) -> str:
         return verdict_of(chance)
+
+    def generation(self, chance: Random) -> Turn:
+        """What a model does when the agent's own code asks it."""
+        fails = chance.choice(("", "", "", "", "at once", "midway"))
+        return Turn(delay=chance.choice((0, 0.01, 0.5)), words=1, pace=0.01, fails=fails, says_nothing=chance.random() < 0.1)
+
+    def usage(self, chance: Random, allowed: int | None) -> Usage:
+        """What a provider bills for a call whose answer may have so many tokens: now and then more than that."""
+        beyond = chance.choice((0, 0, 0, 0, 0, 500))
+        return Usage(input_tokens=chance.randrange(1, 80) + beyond, output_tokens=chance.randrange(1, (allowed or ANSWER) + 1))
 
 
 def _asked(names: Sequence[str], chance: Random) -> tuple[str, str]:
@@ -200,6 +231,7 @@ def registry(*versions: str) -> Registry:
                 version=version,
                 model=model,
                 fallback_models=fallbacks,
+                model_settings=ModelSettings(max_output_tokens=ANSWER),
                 instructions="Go on.",
                 tools=tools(version),
                 output=output,

@@ -4,7 +4,8 @@ service to what it answered."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 PATIENCE = 4.0
 """How long a caller waits for an answer, in virtual seconds."""
+
+PROMPT_TOKENS = 1_100
+"""About what the first prompt of a run is estimated at."""
 
 PROMPT = 0.4
 """How long a frame may take from the database to a subscriber when nothing goes wrong."""
@@ -114,7 +118,9 @@ class Caller:
             agent=self.agent,
             output={"schema": SCHEMA} if kind == "with a type" else None,
             agent_version=self.world.chance_of(self.run_id, "version").choice(VERSIONS),
-            limits=self._limits(self.world.chance_of(self.run_id, "limits")),
+            limits=replace(
+                self._limits(self.world.chance_of(self.run_id, "limits")), **self._bounds(self.world.chance_of(self.run_id, "bounds"))
+            ),
             priority=self.world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
             start_at=self.world.database.now() + 700 if self.world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
@@ -133,6 +139,16 @@ class Caller:
             return TighterLimits()
         attempts = TighterLimits(max_output_attempts=chance.choice((1, 2)), max_verify_attempts=chance.choice((1, 2)))
         return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0), attempts))
+
+    def _bounds(self, chance: Random) -> Mapping[str, Any]:
+        """What the run may cost."""
+        drawn, prompt = chance.random(), PROMPT_TOKENS
+        bounds: dict[str, Any] = {}
+        if drawn < 0.3:
+            bounds["max_total_tokens"] = chance.choice((100, prompt + 20, prompt + 70, prompt + 200, 2 * prompt, 4 * prompt))
+        if 0.2 < drawn < 0.5:
+            bounds["max_cost_usd"] = chance.choice(("0.0005", "0.0021", "0.003", "0.01"))
+        return bounds
 
     async def _cancel(self) -> None:
         await sleep(self._chance.choice((0, 0.01, 0.1, 0.5, 1.5, 4.0)))

@@ -15,9 +15,11 @@ from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
 from runward.engine.services import CircuitSettings, Services, WorkerSettings
 from runward.engine.timing import StoreTime
+from runward.models.prices import PriceTable
 from runward.ports.bus import Hint
 from runward.ports.models import ModelClients
 from runward.stores.memory import Faults, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from tests.simulation.bills import PRICES
 from tests.simulation.loop import PROCESS, Step, sleep
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Process(Faults):
             chance=SimulatedChance(world.chance.getrandbits(32)),
             time=StoreTime(self.clock),
             telemetry=SimulatedTelemetry(self),
+            prices=PriceTable(PRICES),
         )
         workforce = Workforce(deployed=deployed, models=models, settings=settings, host=name, pid=1, resources={}, own_thread=False)
         self.service = Service(

@@ -61,7 +61,7 @@ class Story(Manners):
     def exact(self) -> bool:
         """Whether the ending is the same whatever happens: somebody answers, or no effect is in it that may not be repeated."""
         return self.people or self.name in (
-            *("text", "read", "tool-retries", "checkpoint", "timer", "expires", "expiry-stops"),
+            *("text", "read", "tool-retries", "checkpoint", "asks-a-model", "timer", "expires", "expiry-stops"),
             *("typed", "repaired", "fails-over", "fails-over-typed"),
         )
 
@@ -99,6 +99,7 @@ PLAIN = (
     Story(name="told-unknown", turns=(asks("post"), TEXT), tools=UNKNOWN, effects=1),
     Story(name="waits", turns=(asks("pay", "look"), TEXT), tools=UNKNOWN, ending="suspended", effects=2),
     Story(name="checkpoint", turns=(asks("look"), TEXT), tools={("1.1", 1): "saves"}, effects=1),
+    Story(name="asks-a-model", turns=(asks("look"), TEXT), tools={("1.1", 1): "asks"}, effects=1),
 )
 
 PEOPLE = (

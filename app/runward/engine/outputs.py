@@ -204,6 +204,8 @@ class Verification:
         except AuthorFailed as error:
             self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
             return self._given("inconclusive", NO_VERDICT)
+        except RunwardError as error:  # it asked for what the run may not have
+            return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
         finally:
             asking.cancel()
         if not isinstance(verdict, Verdict):

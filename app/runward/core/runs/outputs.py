@@ -57,6 +57,8 @@ def judged(run: RunState, fact: VerdictGiven) -> Applied:
                 return _stopped(run, StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED, why=fact.message), NOTHING
             return _asks(run, fact.message)
         case _:
+            if run.spent_out is not None:  # it could not ask the model that it wanted to ask
+                return replace(run, candidate=None, ending=run.spent_out), NOTHING
             return _stopped(replace(run, candidate=None), StopReason.VERIFICATION_INCONCLUSIVE, why=fact.message), NOTHING
 
 
