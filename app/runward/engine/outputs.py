@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
+from runward.agents.complaints import complaint_of
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
 from runward.agents.wrapping import VALUE, as_object, is_object
@@ -33,13 +33,12 @@ NOT_JSON = "it is not JSON"
 TOO_DEEP = "it is nested too deep"
 NO_VERDICT = "The verifier gave no verdict."
 TOO_SLOW = "The verifier did not answer in time."
-MOST_COMPLAINTS = 5
 DRAFT_SECONDS = 0.1
 """A draft is shown at most this often: each one holds all of it."""
 DRAFT_CHARACTERS = 65_536
 """Of longer answers no more drafts are shown."""
 
-_FENCED = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,10 @@ class OutputReader:
             return Read(value=value) if complaint is None else Read(complaint=complaint)
         try:
             made = self._adapter.validate_python(value)
-            return Read(value=cleaned(self._adapter.dump_python(made, mode="json", by_alias=True)))
+            dumped = self._adapter.dump_python(made, mode="json", by_alias=True)
+            return Read(value=dumped if dumped == value else cleaned(dumped))
         except ValidationError as error:
-            return Read(complaint=_said(error))
+            return Read(complaint=complaint_of(error, whole="the whole"))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
             return Read(complaint="it cannot be read")
 
@@ -217,13 +217,10 @@ class Verification:
 
 
 def _bare(text: str) -> str:
-    """The text without the fence that models like to put around JSON."""
-    fenced = _FENCED.match(text)
-    return fenced[1] if fenced else text
-
-
-def _said(error: ValidationError) -> str:
-    """A validator's complaints, with places and without values."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"`{'.'.join(map(str, each['loc'])) or 'the whole'}`: {each['msg']}" for each in found[:MOST_COMPLAINTS]]
-    return shorten("; ".join(told), FEEDBACK_LIMIT)
+    """The text without the fence that models like to put around JSON. No regular expression: each would take its time over some text."""
+    stripped = text.strip()
+    if not (stripped.startswith(FENCE) and stripped.endswith(FENCE)):
+        return text
+    opening, _, rest = stripped.partition("\n")
+    language = opening[len(FENCE) :].strip()
+    return rest[: -len(FENCE)] if rest and (not language or language.isalpha()) else text
