@@ -72,6 +72,7 @@ class NewRun:
     output: Mapping[str, Any] | None = None
     policy: Policy | None = None
     budgets: Sequence[str] = ()
+    concurrency_key: str | None = None
     priority: int = 0
     start_at: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -244,6 +245,7 @@ class Commands:
             ready_at=later,
             care_at=care_due(run),
             priority=new.priority,
+            concurrency_key=new.concurrency_key,
             binding=listed.fingerprint,
             agent=listed.name,
             agent_version=listed.version,

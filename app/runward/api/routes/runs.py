@@ -108,6 +108,7 @@ def _new_run(body: CreateRun) -> NewRun:
         policy=None if body.policy is None else Policy(**body.policy.model_dump()),
         limits=TighterLimits(**limits.model_dump()),
         budgets=body.budgets,
+        concurrency_key=body.concurrency_key,
         priority=body.priority,
         start_at=body.start_at,
         metadata=body.metadata,

@@ -133,6 +133,10 @@ class CreateRun(Body):
     budgets: Annotated[list[BudgetKeyIn], Field(max_length=MAX_BUDGETS), AfterValidator(_different)] = Field(
         default_factory=list, description="Keys of the tenant's budgets that this run spends from, together with other runs."
     )
+    concurrency_key: Label | None = Field(
+        default=None,
+        description="Of the tenant's runs with one key only so many are driven at a time, one by default; the others wait.",
+    )
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
     start_at: Time | None = Field(default=None, description="Not before this time.")
     metadata: Metadata = Field(default_factory=dict, description="Shown and filtered by: at most 64 keys and 16 KiB.")
