@@ -39,6 +39,12 @@ class Settings(BaseSettings):
     """How often a run is recovered from dead workers before it ends `failed`."""
     loop_stall_seconds: float = Field(default=300, gt=0)
     """After how long without a turn of its event loop a worker gives up and exits."""
+    model_circuit_failures: int = Field(default=5, ge=0, le=1_000)
+    """How many failures in a row open a model's circuit, so that it is left alone for a while; 0 for never."""
+    model_circuit_window_seconds: float = Field(default=30, gt=0, le=3_600)
+    """Within what time they have to come."""
+    model_circuit_open_seconds: float = Field(default=15, gt=0, le=60)
+    """How long the model is left alone before one call tries it again."""
     idempotency_retention_days: float = Field(default=7, ge=1)
     """How long an `Idempotency-Key` is remembered."""
     run_retention_days: float | None = Field(default=None, gt=0)

@@ -19,7 +19,7 @@ from runward.engine.probed_store import probed
 from runward.engine.probes import FaultPoints, rules_of
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
-from runward.engine.services import Services, UpkeepSettings, WorkerSettings
+from runward.engine.services import CircuitSettings, Services, UpkeepSettings, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
@@ -161,6 +161,11 @@ def worker_settings(settings: Settings) -> WorkerSettings:
         cancel_grace=settings.cancel_grace_seconds,
         max_recoveries=settings.max_recoveries,
         loop_stall=settings.loop_stall_seconds,
+        circuit=CircuitSettings(
+            failures=settings.model_circuit_failures,
+            window_seconds=settings.model_circuit_window_seconds,
+            open_seconds=settings.model_circuit_open_seconds,
+        ),
     )
 
 

@@ -136,6 +136,7 @@ class Process:
     service: Service
     faults: Script
     telemetry: Heard
+    models: ModelClients
 
     @property
     def worker(self) -> Worker:
@@ -186,6 +187,7 @@ class Rig:
             if process.service.worker is not None:
                 await process.service.worker.stop()
             await process.service.tails.stop()
+            await process.models.close()
         for process in self.processes:
             assert "leg_failed" not in process.telemetry.names, process.telemetry.problems
 
@@ -238,7 +240,7 @@ class Rig:
             workforce=workforce if worker else None,
             working=settings,
         )
-        process = Process(service=service, faults=faults, telemetry=telemetry)
+        process = Process(service=service, faults=faults, telemetry=telemetry, models=models)
         self.processes.append(process)
         return process
 

@@ -612,6 +612,100 @@ DOORS = (
     ),
 )
 
+ANSWERS = (
+    Mutant(
+        guard="an answer that does not fit is counted",
+        file="core/runs/outputs.py",
+        old="run = replace(run, output_attempts=run.output_attempts + 1)",
+        new="run = replace(run, output_attempts=run.output_attempts)",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="no answer is asked for beyond the bound",
+        file="core/runs/outputs.py",
+        old="    if run.output_attempts >= run.limits.max_output_attempts:\n",
+        new="    if run.output_attempts > run.limits.max_output_attempts:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a failed call of finalization is an output attempt",
+        file="core/runs/answers.py",
+        old="run = replace(run, output_attempts=run.output_attempts + 1)",
+        new="run = replace(run, output_attempts=run.output_attempts)",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a retry finds no output attempt beyond the bound",
+        file="core/runs/decide.py",
+        old="    if run.outputs is not None and run.output_attempts >= run.limits.max_output_attempts:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="an attempt of the verifier is counted before it begins",
+        file="core/runs/outputs.py",
+        old="verifying=True, verify_attempts=run.verify_attempts + 1",
+        new="verifying=True, verify_attempts=max(run.verify_attempts, 1)",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="the verifier is not asked beyond the bound",
+        file="core/runs/decide.py",
+        old="    if run.verify_attempts >= run.limits.max_verify_attempts:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a rejection without an attempt left stops the run",
+        file="core/runs/outputs.py",
+        old="            if run.verify_attempts >= run.limits.max_verify_attempts:\n",
+        new="            if False:\n",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a verdict counts for the attempt it was given in",
+        file="core/runs/outputs.py",
+        old=" or fact.attempt != run.verify_attempts",
+        new="",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+    Mutant(
+        guard="a candidate with a verifier is no answer yet",
+        file="core/runs/outputs.py",
+        old="    if run.outputs is not None and run.outputs.verifies:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="a model that failed is not asked again",
+        file="core/runs/answers.py",
+        old="fallbacks=tuple(left)",
+        new="fallbacks=run.fallbacks",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="after its first content no call fails over",
+        file="core/runs/answers.py",
+        old="passes = fact.transient and not fact.after_content",
+        new="passes = fact.transient",
+        tests=("tests/unit/core/test_model_calls.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="an open circuit lets no call through",
+        file="engine/circuits.py",
+        old="        while self._open_until is not None:\n",
+        new="        while False:\n",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="one call at a time tries a model again",
+        file="engine/circuits.py",
+        old="            elif self._probe is not None:\n                await self._probe.wait()\n",
+        new="",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+)
+
 OUTBOUND = "tests/tools/test_outbound.py"
 HTTP = "tests/tools/test_http.py"
 
@@ -738,4 +832,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *WAY_OUT)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *WAY_OUT, *ANSWERS)

@@ -15,6 +15,7 @@ from runward.core.runs.decide import CallModel
 from runward.core.runs.facts import AnswerReceived, Broke, CallAsked, CallRefused, Happening, ModelBrokenOff, ModelFailed
 from runward.engine.allowance import TooLittleLeft
 from runward.engine.authors import AuthorFailed
+from runward.engine.circuits import Circuits, Passage
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.outputs import Drafts, OutputReader
@@ -26,13 +27,16 @@ UNEXPECTED = "The model client failed unexpectedly."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, and `draft` shows
-    as much of it as is there. `cut`: the answer may be less long than the agent asks for, to keep the run's bounds."""
+    """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, as a property of an object if it
+    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth
+    waiting for this one. `cut`: the answer may be less long than the agent asks for, to keep the run's bounds."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
+    wrapped: bool = False
     draft: Callable[[Any], Frame] | None = None
+    waits: bool = True
     cut: bool = False
 
 
@@ -40,13 +44,22 @@ class ModelCall:
     """One attempt of one model call. `stop` breaks it off; its outcome then says whether the request may have been sent."""
 
     def __init__(
-        self, activity: CallModel, *, prepare: Callable[[], Awaitable[Prepared]], journal: Journal, hold: Hold, services: Services
+        self,
+        activity: CallModel,
+        *,
+        prepare: Callable[[], Awaitable[Prepared]],
+        journal: Journal,
+        hold: Hold,
+        services: Services,
+        circuits: Circuits,
     ) -> None:
         self._activity = activity
         self._prepare = prepare
         self._journal = journal
         self._hold = hold
         self._services = services
+        self._circuits = circuits
+        self._passage: Passage | None = None
         self._task: asyncio.Task[object] | None = None
         self._stopping = False
         self._sent = False
@@ -78,17 +91,7 @@ class ModelCall:
             await self._services.clock.sleep(self._services.time.seconds_until(self._activity.not_before))
         try:
             prepared = await self._prepare()
-            if (faults := self._services.faults) is not None:
-                await faults.reach("before_model")
-            await self._hold.fresh()
-            self._sent = True
-            self._offered = frozenset(tool.name for tool in prepared.request.tools)
-            if prepared.reader is not None and prepared.draft is not None:
-                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock)
-            self._by_tool = prepared.request.output_mode == "tool"
-            answer = await prepared.client.call(prepared.request, self._delta)
-            if faults is not None:
-                await faults.reach("after_model")
+            answer = await self._asked(prepared)
         except ModelCallError as error:
             self._services.telemetry.event("model_call_failed", kind=error.kind, status=error.status, step=step, attempt=attempt)
             return self._failed(error)
@@ -105,9 +108,35 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a bug in a client fails its run, not the worker
             self._services.telemetry.problem("model_client_failed", error)
             return self._failed(ModelCallError("internal", UNEXPECTED, transient=False, billed=True))
-        return replace(self._received(answer, prepared.reader), cut=prepared.cut)
+        return replace(self._received(answer, prepared), cut=prepared.cut)
+
+    async def _asked(self, prepared: Prepared) -> ModelAnswer:
+        """Asks the model, if its circuit lets it."""
+        faults = self._services.faults
+        passage = self._passage = await self._circuits.of(prepared.client).admitted(waits=prepared.waits)
+        try:
+            if faults is not None:
+                await faults.reach("before_model")
+            await self._hold.fresh()
+            self._sent = True
+            self._offered = frozenset(tool.name for tool in prepared.request.tools)
+            if prepared.reader is not None and prepared.draft is not None:
+                self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock, wrapped=prepared.wrapped)
+            self._by_tool = prepared.request.output_mode == "tool"
+            answer = await prepared.client.call(prepared.request, self._delta)
+            passage.answered()
+        except ModelCallError as error:
+            passage.failed(error, waits=prepared.waits)
+            raise
+        finally:
+            passage.over()
+        if faults is not None:
+            await faults.reach("after_model")
+        return answer
 
     async def _delta(self, delta: ModelDelta) -> None:
+        if self._passage is not None:
+            self._passage.begins()
         self._journal.emit((self._frame(delta),))
         if self._drafts is not None and (draft := self._drafts.after(delta)) is not None:
             self._journal.emit((draft,))
@@ -121,12 +150,12 @@ class ModelCall:
             return frames.reasoning_delta(step, attempt, delta.text)
         return frames.tool_input_delta(step, call_id(step, delta.index), delta.tool_name, delta.text)
 
-    def _received(self, answer: ModelAnswer, reader: OutputReader | None) -> AnswerReceived:
-        fact = self._answered(answer)
+    def _received(self, answer: ModelAnswer, prepared: Prepared) -> AnswerReceived:
+        fact, reader = self._answered(answer), prepared.reader
         if reader is None:
             return fact
         given = next((call.arguments for call in answer.calls if call.tool_name == reader.name and self._by_tool), None)
-        read = reader.read(fact.text) if given is None else reader.read_call(given)
+        read = reader.read(fact.text if given is None else given, wrapped=prepared.wrapped)
         if given is not None:  # the answer came as a call: it is the text, and what the provider would see again is not
             fact = replace(fact, text=given, calls=(), finish="stop", opaque=None, opaque_format=None)
         return replace(fact, output=read.value, complaint=read.complaint)
@@ -162,6 +191,7 @@ class ModelCall:
             code=error.kind,
             message=error.message,
             transient=error.transient,
+            sent=self._sent,
             billed=error.billed,
             after_content=error.after_content,
             retry_after_ms=None if error.retry_after is None else round(error.retry_after * 1000),

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
+from runward.agents.wrapping import VALUE, as_object, is_object
 from runward.core.errors import RunwardError
 from runward.core.ids import canonical_json
 from runward.core.kernel.frames import Frame
@@ -59,8 +60,8 @@ class OutputReader:
         self._adapter: TypeAdapter[BaseModel] | None = None if self._model is None else TypeAdapter(self._model)
         self._schema = None if self._model is not None else Schema(output.json_schema, of="The output's schema")
 
-    def read(self, text: str) -> Read:
-        """The value, as JSON, that an answer's text stands for."""
+    def read(self, text: str, *, wrapped: bool = False) -> Read:
+        """The value, as JSON, that an answer's text stands for. `wrapped`: it was asked for as a property of an object."""
         try:
             value = clean_json(json.loads(_bare(text)))
             canonical_json(value)
@@ -68,6 +69,9 @@ class OutputReader:
             return Read(complaint=NOT_JSON)
         if not within_depth(value, MAX_DEPTH):
             return Read(complaint=TOO_DEEP)
+        return self._fitted(value[VALUE] if wrapped and isinstance(value, dict) and value.keys() == {VALUE} else value)
+
+    def _fitted(self, value: Any) -> Read:
         if self._adapter is None:
             assert self._schema is not None
             complaint = self._schema.complaint(value)
@@ -80,20 +84,11 @@ class OutputReader:
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
             return Read(complaint="it cannot be read")
 
-    def read_call(self, arguments: str) -> Read:
-        """The same of an answer that came as a call of the output's tool."""
-        if _as_object(self.json_schema) is self.json_schema:
-            return self.read(arguments)
-        try:
-            return self.read(json.dumps(json.loads(arguments)["value"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return Read(complaint=NOT_JSON)
-
     def typed(self, value: Any) -> Any:
         """A recorded value as authors get it: of their model, where they have one."""
         return value if self._adapter is None else self._adapter.validate_python(value)
 
-    def draft(self, text: str) -> Any:
+    def draft(self, text: str, *, wrapped: bool = False) -> Any:
         """As much of a value as the beginning of a text holds; None when there is nothing yet."""
         begun = text.lstrip()
         begun = begun.split("\n", 1)[1] if begun.startswith("```") and "\n" in begun else begun
@@ -101,14 +96,16 @@ class OutputReader:
             value = from_json(begun, allow_partial="trailing-strings", allow_inf_nan=False)
         except ValueError:
             return None
+        value = value.get(VALUE) if wrapped and isinstance(value, dict) else value
         return value if isinstance(value, dict | list) and value and within_depth(value, MAX_DEPTH) else None
 
 
 class Drafts:
     """Shows an answer while it is being written, as far as it can be read: drafts, never the typed value (R27)."""
 
-    def __init__(self, reader: OutputReader, show: Callable[[Any], Frame], clock: Clock) -> None:
+    def __init__(self, reader: OutputReader, show: Callable[[Any], Frame], clock: Clock, *, wrapped: bool = False) -> None:
         self._reader = reader
+        self._wrapped = wrapped
         self._show = show
         self._clock = clock
         self._text = ""
@@ -122,7 +119,7 @@ class Drafts:
         self._text += delta.text
         if self._clock.monotonic() - self._shown_at < DRAFT_SECONDS or len(self._text) > DRAFT_CHARACTERS:
             return None
-        draft = self._reader.draft(self._text)
+        draft = self._reader.draft(self._text, wrapped=self._wrapped)
         if draft is None or draft == self._shown:
             return None
         self._shown, self._shown_at = draft, self._clock.monotonic()
@@ -131,12 +128,14 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a model call offers and asks for."""
+    """What a model call offers and asks for. `schema` is what the answer has to fit; `wrapped`: the answer's value is a property of it."""
 
     instructions: str
     tools: tuple[ToolSpec, ...]
     tool_choice: str
     mode: Literal["native", "tool", "prompted"] = "native"
+    schema: Mapping[str, Any] | None = None
+    wrapped: bool = False
 
 
 def asked_for(
@@ -146,14 +145,20 @@ def asked_for(
     be called; how the model is held to the answer's type is the output's mode, or what its provider can."""
     if reader is None:
         return Asked(instructions=instructions, tools=tools, tool_choice=choice or "auto")
-    mode = reader.mode if reader.mode != "auto" else "native" if getattr(client, "native_output", True) else "tool"
+    schema, mode = reader.json_schema, reader.mode
+    if mode == "auto":
+        holds = getattr(client, "holds_to", None)
+        mode = "native" if holds is None or holds(as_object(schema)) else "tool"
     if mode == "tool":
-        answer = ToolSpec(name=reader.name, description="Give the final answer.", parameters=_as_object(reader.json_schema))
-        return Asked(instructions=instructions, tools=(answer,), tool_choice=reader.name, mode=mode)
+        answer = ToolSpec(name=reader.name, description="Give the final answer.", parameters=as_object(schema))
+        wrapped = not is_object(schema)
+        return Asked(instructions=instructions, tools=(answer,), tool_choice=reader.name, mode=mode, schema=schema, wrapped=wrapped)
     if mode == "prompted":
-        form = f"The final answer is JSON that fits this JSON Schema, and nothing else: {canonical_json(dict(reader.json_schema))}"
+        form = f"The final answer is JSON that fits this JSON Schema, and nothing else: {canonical_json(dict(schema))}"
         instructions = f"{instructions}\n\n{form}" if instructions else form
-    return Asked(instructions=instructions, tools=tools, tool_choice="none", mode=mode)
+    if mode == "native" and not is_object(schema) and getattr(client, "objects_only", False):
+        return Asked(instructions=instructions, tools=tools, tool_choice="none", schema=as_object(schema), wrapped=True)
+    return Asked(instructions=instructions, tools=tools, tool_choice="none", mode=mode, schema=schema)
 
 
 class Verification:
@@ -213,8 +218,3 @@ def _said(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)
     told = [f"`{'.'.join(map(str, each['loc'])) or 'the whole'}`: {each['msg']}" for each in found[:MOST_COMPLAINTS]]
     return shorten("; ".join(told), FEEDBACK_LIMIT)
-
-
-def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema as a tool's parameters, which have to be an object."""
-    return schema if schema.get("type") == "object" else {"type": "object", "properties": {"value": schema}, "required": ["value"]}

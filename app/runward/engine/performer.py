@@ -34,6 +34,7 @@ from runward.engine.activities import Running
 from runward.engine.allowance import allowance
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.call_host import NO_GENERATE, LegCallHost
+from runward.engine.circuits import Circuits
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
 from runward.engine.guarding import Guards
@@ -80,11 +81,14 @@ class NoRunHost:
 class Performer:
     """Begins activities of one run, with one deployed agent."""
 
-    def __init__(self, row: Envelope, deployed: Deployed, *, hold: Hold, services: Services, seal: Seal, cancel_grace: float) -> None:
+    def __init__(
+        self, row: Envelope, deployed: Deployed, *, hold: Hold, services: Services, seal: Seal, cancel_grace: float, circuits: Circuits
+    ) -> None:
         self._row = row
         self._deployed = deployed
         self._services = services
         self._cancel_grace = cancel_grace
+        self._circuits = circuits
         self._contexts = Contexts(row, deployed, seal, NoRunHost())
         self._guards = Guards(deployed.agent.guardrails, services.telemetry)
         self._output_reader: OutputReader | None = None
@@ -98,7 +102,12 @@ class Performer:
                 return _ModelChoice(self, run, self._services)
             case CallModel():
                 return ModelCall(
-                    activity, prepare=lambda: self._model_call(run), journal=driver.journal, hold=driver.hold, services=self._services
+                    activity,
+                    prepare=lambda: self._model_call(run),
+                    journal=driver.journal,
+                    hold=driver.hold,
+                    services=self._services,
+                    circuits=self._circuits,
                 )
             case Screen():
                 return Screener(
@@ -170,7 +179,7 @@ class Performer:
             messages=messages,
             tools=asked.tools,
             tool_choice=asked.tool_choice,
-            output_schema=None if reader is None else reader.json_schema,
+            output_schema=asked.schema,
             output_name=None if reader is None else reader.name,
             output_mode=asked.mode,
             settings=Settings(
@@ -184,7 +193,15 @@ class Performer:
             first_event_timeout_seconds=limits.first_event_timeout_seconds,
             chunk_timeout_seconds=limits.chunk_timeout_seconds,
         )
-        return Prepared(client=client, request=request, reader=reader, draft=lambda value: draft_frame(run, value), cut=allowed.cut)
+        return Prepared(
+            client=client,
+            request=request,
+            reader=reader,
+            wrapped=asked.wrapped,
+            draft=lambda value: draft_frame(run, value),
+            waits=not run.fallbacks,
+            cut=allowed.cut,
+        )
 
     def _reader(self) -> OutputReader:
         """What reads the run's typed answers, made once per leg."""

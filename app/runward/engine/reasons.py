@@ -8,6 +8,7 @@ from typing import Any
 
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.mail import approval_key, client_key, question_key
+from runward.core.runs.answers import CIRCUIT_OPEN
 from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.dues import deadline
 from runward.core.runs.state import RunState
@@ -108,8 +109,7 @@ def doing(row: Envelope, run: RunState, now: int) -> Iterator[Reason]:
     """What the leg that drives the run has said it is doing."""
     reservation = run.reservation
     if reservation is not None and reservation.not_before is not None and reservation.not_before > now:
-        detail = f"The model failed; step {reservation.step} is tried again at {rfc3339(reservation.not_before)}."
-        yield Reason(code="model_backoff", detail=detail, next=GOES_ON)
+        yield Reason(code="model_backoff", detail=_backoff(run, reservation.step, reservation.not_before), next=GOES_ON)
     elif reservation is not None and reservation.leg in (row.leg, 0):
         model = "The model" if run.model is None else f"The model {run.model}"
         detail = f"{model} was asked for step {reservation.step}, attempt {reservation.attempt}, and has not answered in full."
@@ -117,6 +117,12 @@ def doing(row: Envelope, run: RunState, now: int) -> Iterator[Reason]:
     for call in run.turn:
         if call.stage is CallStage.EXECUTING and call.leg == row.leg:
             yield _running(row, run, call, now)
+
+
+def _backoff(run: RunState, step: int, until: int) -> str:
+    if run.model_failure == CIRCUIT_OPEN:
+        return f"The model {run.model} kept failing and its circuit is open; step {step} is tried again at {rfc3339(until)}."
+    return f"The model failed{f' ({run.model_failure})' if run.model_failure else ''}; step {step} is tried again at {rfc3339(until)}."
 
 
 def _running(row: Envelope, run: RunState, call: Call, now: int) -> Reason:

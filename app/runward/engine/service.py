@@ -13,6 +13,7 @@ from runward.core.errors import DefinitionError, Unavailable
 from runward.core.kernel.commit import Claimed
 from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog, published
+from runward.engine.circuits import Circuits
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
@@ -23,7 +24,7 @@ from runward.engine.performer import Performer
 from runward.engine.queries import Queries
 from runward.engine.rebinding import Rebinding
 from runward.engine.sealing import Seal
-from runward.engine.services import Services, UpkeepSettings, WorkerSettings
+from runward.engine.services import CircuitSettings, Services, UpkeepSettings, WorkerSettings
 from runward.engine.tail import Tails
 from runward.engine.tokens import Signer, Tokens
 from runward.engine.upkeep import Upkeep
@@ -92,6 +93,8 @@ class Service:
         """Set once the worker has drained because an operator asked for it; the rest of the process goes on."""
         self.draining = asyncio.Event()
         self._seal = seal
+        circuit = CircuitSettings() if workforce is None else workforce.settings.circuit
+        self._circuits = Circuits(circuit, services.clock, services.telemetry)
         self._connected = False
         self._workforce = workforce
         self._upkeep_settings = upkeep
@@ -215,4 +218,5 @@ class Service:
             services=self.services,
             seal=self._seal,
             cancel_grace=workforce.settings.cancel_grace,
+            circuits=self._circuits,
         )

@@ -43,6 +43,15 @@ class UpkeepSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitSettings:
+    """When a model that keeps failing is left alone (R30), in seconds. `failures` 0: never."""
+
+    failures: int = 5
+    window_seconds: float = 30.0
+    open_seconds: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """How a worker works. Seconds, unless named otherwise."""
 
@@ -55,3 +64,4 @@ class WorkerSettings:
     max_recoveries: int = 5
     recovery_delay: float = 2.0
     loop_stall: float = 300.0
+    circuit: CircuitSettings = CircuitSettings()

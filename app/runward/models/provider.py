@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelResponseStreamEvent
@@ -16,7 +16,7 @@ from runward.models.failures import failure_of
 from runward.models.history import history_of
 from runward.models.kinds import failure
 from runward.models.opened import SENT, Opened
-from runward.models.request import parameters_of, settings_of
+from runward.models.request import fits_natively, parameters_of, settings_of
 from runward.ports.models import ModelAnswer, ModelCallError, ModelDelta, ModelRequest
 
 CLOSE_SECONDS = 5.0
@@ -38,10 +38,14 @@ class ProviderClient:
         """`provider:model`."""
         return self._name
 
+    def holds_to(self, schema: Mapping[str, Any]) -> bool:
+        """What the library knows of the model, and of the schemas that its provider takes: Anthropic's have to be simple."""
+        return self._opened.model.profile.get("supports_json_schema_output", False) and fits_natively(self._opened.model, schema)
+
     @property
-    def native_output(self) -> bool:
-        """What the library knows of the model."""
-        return bool(self._opened.model.profile.get("supports_json_schema_output", False))
+    def objects_only(self) -> bool:
+        """OpenAI rejects every other schema; no provider rejects these."""
+        return True
 
     async def call(self, request: ModelRequest, on_delta: OnDelta) -> ModelAnswer:
         """One request; see `ports.models.ModelClient`."""

@@ -103,7 +103,8 @@ class ModelCallError(Exception):
     """A model call that gave no whole answer.
 
     `kind` is one of `rate_limited`, `server_error`, `network`, `timeout`, `bad_response`, `cut_off` (retryable) and `auth`, `quota`,
-    `rejected`, `context_overflow`, `content_filter`, `missing_key` (not). `transient`: the same call may succeed later. `billed`: the
+    `rejected`, `context_overflow`, `content_filter`, `missing_key` (not); `circuit_open` (retryable) is the engine's own, for a call that
+    was not made. `transient`: the same call may succeed later. `billed`: the
     provider may charge for it. `after_content`: something of the answer had arrived. `retry_after` is in seconds. The message is for
     people and holds nothing secret: never the provider's own text.
     """
@@ -137,7 +138,8 @@ class ModelClient(Protocol):
     - An answer that is not whole (cut stream, no finish mark, timeout) is a `ModelCallError`, never an answer (I-08).
     - Cancelling the task closes the connection at once.
     - Text is cleaned (R47). Nothing of the request or the answer is logged.
-    - A client whose `native_output` is False cannot hold answers to `output_schema` by itself: then they are asked for as a tool's call.
+    - A client may have `holds_to(schema)`, which says whether it can hold an answer to a schema by itself; where it cannot, answers are
+      asked for as a tool's call. One whose `objects_only` is True is given schemas of objects alone.
     """
 
     @property

@@ -34,11 +34,12 @@ from runward.core.runs.facts import (
     Projected,
     Screened,
     TimeCame,
+    VerdictGiven,
 )
 from runward.core.runs.ledger import CallTerms, Rate
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
-from runward.core.runs.state import RunState
+from runward.core.runs.state import OutputTerms, RunState
 from runward.core.runs.unsettled import ProbeStatus, UnknownEffect
 from runward.core.runs.view import control, task_outcome
 from runward.core.usage import Usage
@@ -125,6 +126,9 @@ class Drive:
         model: str | None = "test:model",
         created_at: int = T0,
         gates: Mapping[str, ApprovalTerms] | None = None,
+        outputs: OutputTerms | None = None,
+        loops: bool = True,
+        fallbacks: Sequence[str] = (),
         terms: CallTerms | None = None,
         **limits: Any,
     ) -> None:
@@ -142,7 +146,16 @@ class Drive:
         self.mail = 0
         self.leg = 0
         self.run, emitted = begin(
-            uid=UID, agent="support", created_at=created_at, limits=Limits(**limits), model=model, messages=[message], terms=self.terms
+            uid=UID,
+            agent="support",
+            created_at=created_at,
+            limits=Limits(**limits),
+            model=model,
+            messages=[message],
+            fallbacks=fallbacks,
+            outputs=outputs,
+            loops=loops,
+            terms=self.terms,
         )
         self._take(emitted)
         self._save()
@@ -212,7 +225,9 @@ class Drive:
         self.apply(TimeCame(at=self.at))
         return self
 
-    def answer(self, text: str = "", *calls: CallAsked, finish: str = "", reasoning: str = "", usage: Usage | None = None) -> Drive:
+    def answer(
+        self, text: str = "", *calls: CallAsked, finish: str = "", reasoning: str = "", usage: Usage | None = None, **typed: Any
+    ) -> Drive:
         self.apply(
             AnswerReceived(
                 at=self.at,
@@ -225,8 +240,19 @@ class Drive:
                 usage=usage or Usage(input_tokens=10, output_tokens=5),
                 opaque=None,
                 opaque_format=None,
+                **typed,
             )
         )
+        return self
+
+    def says(self, value: Any = None, *, complaint: str | None = None, finish: str = "") -> Drive:
+        """A turn of finalization gives this value, or something that is none."""
+        return self.answer(json.dumps(value) if complaint is None else "nope", finish=finish, output=value, complaint=complaint)
+
+    def judges(self, kind: Any, message: str = "", *, attempt: int | None = None) -> Drive:
+        """The verifier has decided."""
+        attempt = self.run.verify_attempts if attempt is None else attempt
+        self.apply(VerdictGiven(at=self.at, attempt=attempt, kind=kind, message=message))
         return self
 
     def fails(self, **differing: Any) -> Drive:

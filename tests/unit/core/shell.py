@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
@@ -20,6 +21,7 @@ from runward.core.runs.decide import (
     Project,
     RunCall,
     Screen,
+    VerifyOutput,
     Work,
     decide,
     due_ending,
@@ -54,6 +56,9 @@ class World:
     def __init__(self) -> None:
         self.starts: dict[str, list[int]] = {}
         self.again: set[tuple[str, int]] = set()
+        self.asked: dict[int, Any] = {}
+        """The verifier's attempts, each with the candidate it was asked about; `verdicts` is what it said in each."""
+        self.verdicts: dict[int, str] = {}
 
     def start(self, store: Store, run: RunState, activity: RunCall) -> None:
         call, receipt = run.call(activity.call_id), store.receipts[activity.call_id]
@@ -215,6 +220,14 @@ class Leg:
                 case CheckEvidence():
                     effect = run.unknown(activity.call_id)
                     assert effect is not None and effect.claim is not None and effect.claim.evidence is not None
+                case VerifyOutput():
+                    stored = codec.decode(self.store.text)
+                    assert (stored.verifying, stored.verify_attempts) == (True, activity.attempt), (
+                        "an attempt counts before it begins (R29)"
+                    )
+                    assert activity.attempt not in self.world.asked, "one attempt, and the verifier is asked twice"
+                    assert run.candidate is not None and run.candidate == stored.candidate
+                    self.world.asked[activity.attempt] = run.candidate.value
                 case Screen() | ChooseModel():
                     pass
             self.going[activity] = Going(run)

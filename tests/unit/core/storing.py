@@ -20,7 +20,7 @@ from runward.core.runs.face import face_of
 from runward.core.runs.ledger import Amount, CallTerms, picos_of
 from runward.core.runs.limits import Limits
 from runward.core.runs.receipts import with_results
-from runward.core.runs.state import RunState
+from runward.core.runs.state import OutputTerms, RunState
 from runward.core.runs.transitions import RUN
 from runward.core.runs.view import pending, view
 from runward.core.runs.waits import Wait, names
@@ -36,7 +36,16 @@ BEFORE_THEY_RUN = (CallStage.PROPOSED, CallStage.CLEARED, CallStage.READY, CallS
 class Store:
     """One run as it is stored. A commit is checked against what was there before."""
 
-    def __init__(self, limits: Limits, model: str | None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        model: str | None,
+        *,
+        outputs: OutputTerms | None = None,
+        loops: bool = True,
+        fallbacks: tuple[str, ...] = (),
+    ) -> None:
+        self.models = (model, *fallbacks)
         self.journal = Journal()
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
@@ -57,7 +66,18 @@ class Store:
         self.beyond = Amount()
         """What answers used beyond what was reserved for them."""
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
-        run, emitted = begin(uid=UID, agent="support", created_at=T0, limits=limits, model=model, messages=[message], terms=TERMS)
+        run, emitted = begin(
+            uid=UID,
+            agent="support",
+            created_at=T0,
+            limits=limits,
+            model=model,
+            messages=[message],
+            fallbacks=fallbacks,
+            outputs=outputs,
+            loops=loops,
+            terms=TERMS,
+        )
         self.text = codec.encode(run)
         self.messages += emitted.messages
         for frame in emitted.frames:
@@ -188,11 +208,26 @@ class Store:
         assert before.lost_model_calls <= run.lost_model_calls
         assert (before.holds, before.releases) <= (run.holds, run.releases) and run.holds - run.releases == (run.hold is not None)
         assert all(getattr(before.usage, name.name) <= getattr(run.usage, name.name) for name in fields(Usage))
+        self._check_output(before, run)
         self._check_ledger(before, run)
         turn = sum(1_500 + len(call.arguments) + len(call.name) + len(call.provider_id) for call in run.turn)
         unsettled = sum(1_500 + len(effect.arguments) for effect in run.unknowns)
         assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled, "the state grows with the history (R7)"
         self._check_page(run)
+
+    def _check_output(self, before: RunState, run: RunState) -> None:
+        """The bounds of R28, and who is asked of R31."""
+        limits = run.limits
+        assert run.output_attempts <= limits.max_output_attempts and run.verify_attempts <= limits.max_verify_attempts
+        assert before.verify_attempts <= run.verify_attempts <= before.verify_attempts + 1
+        assert not run.verifying or run.candidate is not None, "the verifier is asked about nothing"
+        assert run.candidate is None or (run.outputs is not None and run.outputs.verifies), "a candidate nobody looks at"
+        assert run.output is None or run.status is Status.COMPLETED, "an answer that was not accepted is shown (R9)"
+        assert (
+            run.failovers[: len(before.failovers)] == before.failovers and len(run.failovers) + len(run.fallbacks) == len(self.models) - 1
+        )
+        if run.failovers:
+            assert run.model == self.models[len(run.failovers)], "a model that failed is asked again (R31)"
 
     def _check_ledger(self, before: RunState, run: RunState) -> None:
         """What is spent, or may have been, never becomes less, and what is committed keeps to the bounds (R33): but for what a provider
@@ -251,7 +286,11 @@ class Store:
         if self.cancelled:
             assert (run.status, run.ended.reason) == (Status.STOPPED, "cancelled"), "an accepted cancel was not applied (R37)"
         if run.status is Status.COMPLETED:
-            assert not [receipt for receipt in self.receipts.values() if receipt.outcome == "cancelled"], "a drain is no cancel (R39)"
+            cancelled = [receipt for receipt in self.receipts.values() if receipt.outcome == "cancelled"]
+            refused = [
+                receipt for receipt in cancelled if run.outputs is not None and receipt.attempt == 0
+            ]  # calls of a turn of finalization
+            assert cancelled == refused, "a drain is no cancel (R39)"
         shown = view(row_of(run), run)
         state = {name: value for name, value in self.journal.control.items() if name != "final"}
         assert state == {name: shown[name] for name in state} and state.keys() >= {"pending", "task_outcome", "usage", "output"}

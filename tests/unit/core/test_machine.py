@@ -6,7 +6,7 @@ A failing run prints its steps, and a line that repeats it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +17,7 @@ from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind, cancel_key, retry_key
 from runward.core.runs import frames
 from runward.core.runs.calls import CallStage, How, Result
-from runward.core.runs.decide import CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, due_ending
+from runward.core.runs.decide import CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, VerifyOutput, due_ending
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.facts import (
     AnswerReceived,
@@ -33,9 +33,10 @@ from runward.core.runs.facts import (
     Probed,
     Projected,
     Screened,
+    VerdictGiven,
 )
 from runward.core.runs.limits import Limits
-from runward.core.runs.state import Reservation
+from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
 from tests.unit.core.driving import RATES, T0, given, ok
@@ -54,9 +55,15 @@ limits = st.builds(
     expires_seconds=st.sampled_from([None, None, None, 5.0, 100.0]),
     max_parallel_tools=st.integers(1, 3),
     model_retries=st.integers(0, 2),
+    max_output_attempts=st.integers(1, 3),
+    max_verify_attempts=st.integers(1, 3),
     max_total_tokens=st.sampled_from([None, None, 1, 60, 200, 700]),
     max_cost_usd=st.sampled_from([None, None, "0.000000000001", "0.0001", "0.001"]),
 )
+OUTPUTS = st.sampled_from([None, None, OutputTerms(), OutputTerms(verifies=True), OutputTerms(verifies=True)])
+FALLBACKS = st.sampled_from([(), (), ("test:second",), ("test:second", "test:third")])
+VERDICTS: list[Literal["verified", "rejected", "inconclusive"]] = ["verified", "verified", "rejected", "rejected", "inconclusive"]
+FAULTS = ["server_error", "server_error", "circuit_open"]
 ASKS = '{"question":"Which?","choices":["a","b"],"seconds":20}'
 GOOD, BAD = ["{}", "", '{"n":1}', '{"n":1.0}', '{"b":1,"a":[2]}', '{"s":"\\u0000"}'], ["[1]", "{bad", '{"n":1e400}']
 WAITING = [name for name, tool in TOOLS.items() if tool.awaits is not None]
@@ -89,7 +96,7 @@ TROUBLE = [
     *["an_operator_acts", "deploys"] * 2,
     *["drain"] * 5,
     *["dies", "dies_at_a_commit", "time_passes"] * 3,
-    *["flush", "mail_without_use", "look"] * 2,
+    *["flush", "mail_without_use", "look", "an_old_verdict_comes"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
@@ -112,10 +119,16 @@ def usage_of(used: str, reservation: Reservation) -> Usage:
 class Runs(RuleBasedStateMachine):
     """Plays everybody whom a run can meet. `works` is what goes well."""
 
-    @initialize(limits=limits, model=st.sampled_from(["test:model", "test:model", None]), gated=st.sets(st.sampled_from([*GATES])))
-    def create(self, limits: Limits, model: str | None, gated: set[str]) -> None:
+    @initialize(
+        limits=limits,
+        model=st.sampled_from(["test:model", "test:model", None]),
+        gated=st.sets(st.sampled_from([*GATES])),
+        typed=st.tuples(OUTPUTS, st.booleans(), FALLBACKS),
+    )
+    def create(self, limits: Limits, model: str | None, gated: set[str], typed: tuple[OutputTerms | None, bool, tuple[str, ...]]) -> None:
         self.gates = {name: GATES[name] for name in sorted(gated)}
-        self.store = Store(limits, model)
+        outputs, loops, fallbacks = typed
+        self.store = Store(limits, model, outputs=outputs, loops=loops, fallbacks=fallbacks)
         self.world = World()
         self.leg: Leg | None = None
         self.at = T0
@@ -171,7 +184,8 @@ class Runs(RuleBasedStateMachine):
         if self.store.unread:
             self._claim(caretaker=True)
             self._round()
-        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))))
+        typed = data.draw(st.tuples(OUTPUTS, st.booleans(), FALLBACKS))
+        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))), typed)
 
     def _retries(self) -> bool:
         key = retry_key(self.store.revision)
@@ -284,6 +298,8 @@ class Runs(RuleBasedStateMachine):
                 self._probe(activity, data.draw(st.sampled_from(PROBED)))
             case CheckEvidence():
                 self._check(activity, data.draw(st.sampled_from([None, None, "not ours"])))
+            case VerifyOutput():
+                self._verdict(activity, data.draw(st.sampled_from(VERDICTS)))
             case Project():
                 shown = data.draw(st.sampled_from([ok("shown"), Result(output="unshown", is_error=True, outcome="invalid_result")]))
                 self._report(activity, Projected(at=self.at, call_id=activity.call_id, result=shown))
@@ -329,16 +345,20 @@ class Runs(RuleBasedStateMachine):
                 self._streams(activity, going, data.draw(st.sampled_from(["text", "reasoning"])))
             case "answers":
                 asks = data.draw(calls) if data.draw(st.sampled_from([True] * 6 + [False])) else []
-                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)), data.draw(st.sampled_from(USED)))
+                used, fits = data.draw(st.sampled_from(USED)), data.draw(st.booleans())
+                self._answers(activity, going, asks, data.draw(st.sampled_from(FINISHES)), used, fits=fits)
             case "fails":
+                code = data.draw(st.sampled_from(FAULTS))
+                opened = code == "circuit_open" and not (going.text or going.reasoning)
                 failed = ModelFailed(
                     at=self.at,
                     step=step,
                     attempt=attempt,
-                    code="server_error",
+                    code=code if opened else "server_error",
                     message="The provider failed.",
-                    transient=not data.draw(SELDOM),
-                    billed=data.draw(st.booleans()),
+                    transient=opened or not data.draw(SELDOM),
+                    billed=not opened and data.draw(st.booleans()),
+                    sent=not opened,
                     after_content=bool(going.text or going.reasoning),
                     retry_after_ms=data.draw(st.sampled_from([None, None, 2_000, 2_000, 90_000])),
                 )
@@ -354,7 +374,10 @@ class Runs(RuleBasedStateMachine):
             going.reasoning += delta
             self.leg.waiting += Emitted(frames=(frames.reasoning_delta(activity.step, activity.attempt, delta),))
 
-    def _answers(self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, used: str = "less") -> None:
+    def _answers(
+        self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, used: str = "less", *, fits: bool = True
+    ) -> None:
+        typed = going.run.phase is Phase.FINALIZING
         reservation = going.run.reservation
         assert reservation is not None
         answer = AnswerReceived(
@@ -368,8 +391,28 @@ class Runs(RuleBasedStateMachine):
             usage=usage_of(used, reservation),
             opaque=None,
             opaque_format=None,
+            output={"answer": activity.step} if typed and fits else None,
+            complaint="it is not JSON" if typed and not fits else None,
         )
         self._report(activity, answer)
+
+    def _verdict(self, activity: VerifyOutput, kind: Literal["verified", "rejected", "inconclusive"]) -> None:
+        self.world.verdicts[activity.attempt] = kind
+        self._report(activity, VerdictGiven(at=self.at, attempt=activity.attempt, kind=kind, message="Look again."))
+
+    def _an_old_verdict_comes(self, data: st.DataObject) -> None:
+        """One that was given before, or to a worker that has died since: whatever it says, it counts for nothing."""
+        if self.leg is None or not self.world.asked or self.store.run.status.ended:
+            return
+        attempt = data.draw(st.sampled_from([*self.world.asked]))
+        if VerifyOutput(attempt) in self.leg.going or any(isinstance(fact, VerdictGiven) for fact in self.leg.facts):
+            return
+        self.leg.take_facts()
+        before = self.leg.run
+        self.leg.facts.append(VerdictGiven(at=self.at, attempt=attempt, kind=data.draw(st.sampled_from(VERDICTS)), message="Late."))
+        self.leg.take_facts()
+        after = self.leg.run
+        assert (before.candidate, before.ending, before.verify_attempts) == (after.candidate, after.ending, after.verify_attempts)
 
     def _tool(self, activity: RunCall, going: Going, data: st.DataObject) -> None:
         assert self.leg is not None
@@ -402,6 +445,14 @@ class Runs(RuleBasedStateMachine):
     def always(self) -> None:
         if self.leg is not None:
             self.leg.check()
+        if hasattr(self, "store") and self.store.status is Status.COMPLETED and self.store.run.outputs is not None:
+            self._accepted(self.store.run)
+
+    def _accepted(self, run: RunState) -> None:
+        """What is shown as the answer has fitted, and its verifier said so of it and of nothing else (R9, R28)."""
+        assert run.output is not None
+        if run.outputs is not None and run.outputs.verifies:
+            assert self.world.verdicts[run.verify_attempts] == "verified" and self.world.asked[run.verify_attempts] == run.output
 
     def teardown(self) -> None:
         """Trouble is over, and everybody does what they are waited for: the run comes to its end, and nothing stays unsettled (I-22)."""
@@ -454,6 +505,8 @@ class Runs(RuleBasedStateMachine):
                     self._probe(activity, ProbeStatus.HAPPENED)
                 case CheckEvidence():
                     self._check(activity, None)
+                case VerifyOutput():
+                    self._verdict(activity, "verified")
                 case RunCall() if going.stopped and not going.begun:
                     self._end(activity, How.NOT_STARTED)
                 case RunCall():
@@ -474,6 +527,6 @@ SETTINGS = settings(
 
 
 @pytest.mark.timeout(900)
-def test_R12_R13_R17b_R32_R37_and_R39_hold_whatever_happens_in_whatever_order() -> None:
+def test_R12_R13_R17b_R28_R29_R31_R32_R37_and_R39_hold_whatever_happens_in_whatever_order() -> None:
     """About twenty seconds when all is well; when it is not, some minutes go into finding the shortest way there."""
     run_state_machine_as_test(Runs, settings=SETTINGS)

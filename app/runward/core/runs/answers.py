@@ -21,6 +21,9 @@ MODEL_BACKOFF_MS = 500
 LONGEST_RETRY_AFTER_MS = 60_000
 """A provider that asks for more patience than this fails the call; the run can be retried later."""
 
+CIRCUIT_OPEN = "circuit_open"
+"""The code of a call that was not made, because its model kept failing."""
+
 _CUT_OFF = {"length": StopReason.LENGTH, "content_filter": StopReason.CONTENT_FILTER, "refusal": StopReason.REFUSAL}
 
 
@@ -88,6 +91,7 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         reservation=None,
         step_open=False,
         model_failures=0,
+        model_failure="",
         text=fact.text,
         usage=run.usage.plus(usage),
         ledger=run.ledger.settled(run.model or "", usage, budget.rates_of(run, run.model), reservation.amount),
@@ -126,25 +130,42 @@ def refused(run: RunState, fact: CallRefused) -> Applied:
 
 
 def failed(run: RunState, fact: ModelFailed) -> Applied:
-    """No whole answer: the call's own retries, then the run fails, saying whether the cause may pass (R30)."""
+    """No whole answer: the call's own retries, then another model, then the run fails, saying whether the cause may pass (R30, R31)."""
     _check(run, fact.step, fact.attempt)
-    run, said = _dropped(run, sent=True, billed=fact.billed or fact.after_content)
-    run = replace(run, model_failures=run.model_failures + 1)
-    patient = fact.retry_after_ms is None or fact.retry_after_ms <= LONGEST_RETRY_AFTER_MS
-    if fact.transient and not fact.after_content and patient and run.model_failures <= run.limits.model_retries:
+    run, said = _dropped(run, sent=fact.sent, billed=fact.billed or fact.after_content)
+    run = replace(run, model_failures=run.model_failures + 1, model_failure=fact.code)
+    passes = fact.transient and not fact.after_content
+    if passes and run.model_failures <= run.limits.model_retries and _is_worth_waiting_for(run, fact):
         wait = max(MODEL_BACKOFF_MS * 2 ** (run.model_failures - 1), fact.retry_after_ms or 0)
         return replace(run, model_retry_at=fact.at + wait), said
-    if fact.transient and not fact.after_content and run.fallbacks:
+    if passes and run.fallbacks:
         return _failed_over(run, fact), said
+    if run.phase is Phase.FINALIZING:
+        run = replace(run, output_attempts=run.output_attempts + 1)
     failure = Failure(code="model_error", message=fact.message, transient=fact.transient, details={"kind": fact.code, "step": fact.step})
     return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), said
+
+
+def _is_worth_waiting_for(run: RunState, fact: ModelFailed) -> bool:
+    """Nobody waits for a provider that asks for too much patience, nor for an open circuit while there is another model to ask."""
+    if fact.code == CIRCUIT_OPEN and run.fallbacks:
+        return False
+    return fact.retry_after_ms is None or fact.retry_after_ms <= LONGEST_RETRY_AFTER_MS
 
 
 def _failed_over(run: RunState, fact: ModelFailed) -> RunState:
     """The next model is asked in place of one that failed before it had said anything. That one is skipped from now on (R31)."""
     target, *left = run.fallbacks
     failover = Failover(step=fact.step, source=run.model or "", target=target, code=fact.code)
-    return replace(run, model=target, fallbacks=tuple(left), failovers=(*run.failovers, failover), model_failures=0, model_retry_at=None)
+    return replace(
+        run,
+        model=target,
+        fallbacks=tuple(left),
+        failovers=(*run.failovers, failover),
+        model_failures=0,
+        model_failure="",
+        model_retry_at=None,
+    )
 
 
 def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:

@@ -153,7 +153,15 @@ def _reopened(run: RunState) -> RunState:
     """A run that failed for a cause that may pass goes on where it was (R10, R30): the failed call keeps its step."""
     if run.ended is None or run.ended.failure is None or not run.ended.failure.transient:
         raise InvariantViolated("Only a run whose failure may pass is tried again.")
-    return replace(run, status=next_status(run.status, RunEvent.RETRIED), ended=None, ended_at=None, model_failures=0, model_retry_at=None)
+    return replace(
+        run,
+        status=next_status(run.status, RunEvent.RETRIED),
+        ended=None,
+        ended_at=None,
+        model_failures=0,
+        model_failure="",
+        model_retry_at=None,
+    )
 
 
 def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:

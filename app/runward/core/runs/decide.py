@@ -117,6 +117,8 @@ def decide(run: RunState, at: int) -> Decision:
         return _model_call(run, at)
     if not run.step_open and run.step >= run.limits.max_steps:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.MAX_STEPS))
+    if run.outputs is not None and run.output_attempts >= run.limits.max_output_attempts:
+        return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.OUTPUT_ATTEMPTS_EXHAUSTED))
     if run.hold is not None:
         return Suspend(at=at)
     if run.draining or run.caretaker or _too_early(run, at):

@@ -110,7 +110,7 @@ class CallRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
-    """A model call gave no whole answer."""
+    """A model call gave no whole answer. `sent`: the request may have been sent."""
 
     at: int
     step: int
@@ -121,6 +121,7 @@ class ModelFailed:
     billed: bool
     after_content: bool
     retry_after_ms: int | None
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

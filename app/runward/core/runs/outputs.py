@@ -43,9 +43,9 @@ def taken_over(run: RunState) -> RunState:
 
 
 def judged(run: RunState, fact: VerdictGiven) -> Applied:
-    """The verifier's word on the candidate."""
+    """The verifier's word on the candidate. It changes nothing about a run whose end is decided."""
     candidate = run.candidate
-    if candidate is None or not run.verifying or fact.attempt != run.verify_attempts:
+    if candidate is None or run.ending is not None or not run.verifying or fact.attempt != run.verify_attempts:
         return run, NOTHING
     run = replace(run, verifying=False)
     match fact.kind:

@@ -144,7 +144,8 @@ class RunState:
     - `hold` parks the run; `holds` and `releases` count those applied. `denied`: a call was denied, or nobody decided in time.
     - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
-    - `model_failures` counts the failed attempts of the model call in hand, `model_retry_at` is when the next may start.
+    - `model_failures` counts the failed attempts of the model call in hand, the last one failed with the code `model_failure`;
+      `model_retry_at` is when the next may start.
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
     - `ledger` is what all calls cost. `prompt_tokens` are those of the last prompt and answer as the model counted them, and
       `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
@@ -182,6 +183,7 @@ class RunState:
     prompt_tokens: int = 0
     prompt_characters: int = 0
     model_failures: int = 0
+    model_failure: str = ""
     model_retry_at: int | None = None
     turn: tuple[Call, ...] = ()
     finish_reason: str = ""
