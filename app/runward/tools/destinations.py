@@ -146,22 +146,23 @@ def _refuse(target: Target, why: str) -> NoReturn:
 
 def places_of(entries: Sequence[str], *, setting: str) -> tuple[Place, ...]:
     """The entries of a setting: `erp.internal`, `127.0.0.1:9000`, `[::1]:9000`, `*.corp.example`. Raises DefinitionError, naming it."""
-    return tuple(_place(entry, setting) for entry in entries)
+    return tuple(_place(entry, f"{setting}: entry {number}") for number, entry in enumerate(entries, start=1))
 
 
-def _place(entry: str, setting: str) -> Place:
+def _place(entry: str, which: str) -> Place:
     found = _PLACE.fullmatch(entry)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 65_536):
-        raise _malformed(entry, setting)
+        raise _malformed(which)
     try:
         target = target_of(f"https://{found['host']}/")
     except OutboundRefused:
-        raise _malformed(entry, setting) from None
+        raise _malformed(which) from None
     if found["below"] and target.address is not None:
-        raise _malformed(entry, setting)
+        raise _malformed(which)
     return Place(host=target.host, port=port, below=found["below"] is not None)
 
 
-def _malformed(entry: str, setting: str) -> DefinitionError:
-    return DefinitionError(f"{setting}: {entry!r} is not host, host:port or *.host, as in erp.internal, 127.0.0.1:9000 or *.corp.example.")
+def _malformed(which: str) -> DefinitionError:
+    """Its text is not shown: it may be a URL with a password in it."""
+    return DefinitionError(f"{which} is not host, host:port or *.host, as in erp.internal, 127.0.0.1:9000 or *.corp.example.")
