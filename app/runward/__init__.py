@@ -34,6 +34,7 @@ from runward.agents.limitations import Unsupported
 from runward.agents.models import ModelSettings, Reply, ScriptedModel, ToolCall
 from runward.agents.output import Output, Verdict
 from runward.agents.probes import CannotTell, DidNotHappen, Happened
+from runward.agents.ready_made import injection_notice, max_output_length, max_result_length, redact
 from runward.agents.rules import GuardedCall, Guardrails, Policy
 from runward.agents.tools import AnyTool, Tool, tool
 from runward.core.errors import DefinitionError, NeedsInput, RunwardError, ToolError, UnknownOutcome
@@ -88,5 +89,9 @@ __all__ = [
     "Verdict",
     "ask_user",
     "durable_wait",
+    "injection_notice",
+    "max_output_length",
+    "max_result_length",
+    "redact",
     "tool",
 ]

@@ -174,10 +174,10 @@ def _in_database(work: Callable[[Services], Awaitable[T]]) -> T:
 
 async def _with_services(work: Callable[[Services], Awaitable[T]]) -> T:
     from runward.telemetry import logging_telemetry
-    from runward.wiring import services_of
+    from runward.wiring import redactor_of, services_of
 
     settings = _settings()
-    telemetry = logging_telemetry(settings.log_format)
+    telemetry = logging_telemetry(settings.log_format, redactor_of(settings))
     telemetry.take_over()
     services = services_of(settings, telemetry)
     try:

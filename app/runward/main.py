@@ -18,7 +18,7 @@ from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.stores.sql.migrate import is_sqlite, migrate
 from runward.telemetry import LogTelemetry, logging_telemetry, stacks
-from runward.wiring import registry_of, service_of, services_of
+from runward.wiring import redactor_of, registry_of, service_of, services_of
 
 STALLED_EXIT_CODE = 70
 """What a worker exits with when its event loop has stood still for `RUNWARD_LOOP_STALL_SECONDS`."""
@@ -159,7 +159,7 @@ def _run(settings: Settings, process: Callable[[LogTelemetry], Coroutine[object,
     """Runs a process to its end. Whatever anybody in it logs, warns of or leaves uncaught is a log line of the same form."""
     import uvloop
 
-    telemetry = logging_telemetry(settings.log_format)
+    telemetry = logging_telemetry(settings.log_format, redactor_of(settings))
     telemetry.take_over()
 
     def uncaught(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

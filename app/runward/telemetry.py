@@ -1,6 +1,7 @@
 """Facts to logs. JSON lines for machines, a readable line for people on a terminal.
 
-What is logged of an exception is its type and where it came from, never its text: that may hold anything.
+What is logged of an exception is its type and where it came from, never its text: that may hold anything. What libraries and authors log
+is logged without what looks like a secret, or is one of those the process was started with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import orjson
 import structlog
 
 from runward.core.errors import Unavailable
+from runward.core.redaction import SECRETS, Redactor
 
 FRAMES_LOGGED = 12
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -78,13 +80,14 @@ def _places(stack: traceback.StackSummary) -> list[str]:
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in stack[-FRAMES_LOGGED:]]
 
 
-def logging_telemetry(form: Literal["console", "json"] | None) -> LogTelemetry:
+def logging_telemetry(form: Literal["console", "json"] | None, redactor: Redactor = SECRETS) -> LogTelemetry:
     """Telemetry to the standard error stream. None: console on a terminal, else JSON."""
     console = form == "console" or (form is None and sys.stderr.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        lambda _, __, event: redactor.json(event),
     ]
     if console:
         renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from runward.agents.elsewhere import HttpTool
 from runward.agents.loader import load
 from runward.agents.models import is_choice
 from runward.agents.registry import Registered, Registry
+from runward.core.redaction import Redactor, knowing
 from runward.engine.clock import SystemChance, SystemClock
 from runward.engine.deployment import Deployed
 from runward.engine.probed_store import probed
@@ -23,7 +26,7 @@ from runward.engine.services import CircuitSettings, Services, UpkeepSettings, W
 from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
-from runward.models.names import require_keys
+from runward.models.names import KEY_VARIABLES, require_keys
 from runward.models.prices import PriceTable, configured_prices
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 POLL_WITH_BUS_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@|[?&]password=([^&]+)")
+_SECRET_NAME = re.compile(r"(?i:.*_)?(?i:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)")
 
 
 def registry_of(settings: Settings) -> Registry:
@@ -69,7 +74,18 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         telemetry=telemetry,
         prices=PriceTable(configured_prices(settings.prices)),
         faults=faults,
+        redactor=redactor_of(settings),
     )
+
+
+def redactor_of(settings: Settings) -> Redactor:
+    """What takes out the secrets that this process was started with: its secret key, passwords in URLs, keys of model providers, and
+    whatever the environment calls a key, a token, a secret or a password."""
+    urls = [settings.database_url, "" if settings.redis_url is None else settings.redis_url.get_secret_value()]
+    passwords = [found[1] or found[2] for url in urls for found in _PASSWORD.finditer(url)]
+    keys = [os.environ.get(variable, "") for variables in KEY_VARIABLES.values() for variable in variables]
+    named = [value for name, value in os.environ.items() if _SECRET_NAME.fullmatch(name)]
+    return knowing([settings.secret or "", *passwords, *map(unquote, passwords), *keys, *named])
 
 
 def _bus(settings: Settings, stores: SqlStores, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> Bus:

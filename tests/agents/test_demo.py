@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runward.agents import demo
-from runward.agents.limitations import unsupported_run
+from runward.agents.limitations import unsupported
 from runward.core.errors import ToolError
 from runward.core.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from runward.ports.models import ModelRequest, Settings
@@ -79,7 +79,7 @@ def test_without_a_number_the_desk_asks_for_one(text: str) -> None:
 
 def test_the_demo_says_that_it_is_one_and_runs() -> None:
     for agent in demo.AGENTS:
-        assert "demo" in agent.description and "script" in agent.description and unsupported_run(agent) is None
+        assert "demo" in agent.description and "script" in agent.description and unsupported(agent) == ()
 
 
 def test_echo_says_what_it_was_told() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import runward
-from runward.agents.limitations import unsupported_run
+from runward.agents.limitations import unsupported
 from runward.agents.loader import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,7 +164,7 @@ def test_untyped_spellings_load_too(tmp_path: Path) -> None:
     registry = load("loose.py", directory=tmp_path)
     assert [entry.agent.name for entry in registry.agents] == ["plain", "verified", "backed-up", "guarded"]
     plain = registry.find("plain")
-    assert plain is not None and unsupported_run(plain.agent) is None
+    assert plain is not None and unsupported(plain.agent) == ()
 
 
 def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:

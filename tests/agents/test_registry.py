@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -12,7 +11,6 @@ from pydantic import BaseModel
 from runward import (
     Agent,
     DefinitionError,
-    Guardrails,
     HttpTool,
     Output,
     Policy,
@@ -22,7 +20,7 @@ from runward import (
     tool,
 )
 from runward.agents.binding import fingerprint
-from runward.agents.limitations import unsupported, unsupported_run
+from runward.agents.limitations import unsupported
 from runward.agents.manifest import manifest
 from runward.agents.registry import Registry
 
@@ -119,22 +117,6 @@ def test_a_policy_shows_in_the_manifest() -> None:
 # -- what this version does not run ---------------------------------------------------------------------------------------------------
 
 
-def guard(value: Any, ctx: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"guardrails": Guardrails(on_input=guard)}, "guardrails"),
-        ({"policy": Policy(allow_models=["openai:gpt-5"])}, "allow_models"),
-    ],
-)
-def test_runs_that_could_not_keep_a_promise_are_named(changes: dict[str, Any], named: str) -> None:
-    reason = unsupported_run(replace(V1, **changes))
-    assert reason is not None and named in reason and "does not run yet" in reason
-    assert unsupported(replace(V1, **changes)) == (reason,)
-
-
 def test_a_plain_agent_has_no_warnings() -> None:
     @tool(effect="non_idempotent_write", needs_approval=False, on_unknown="tell_model", to_model_output=str)
     async def charge(order_id: int, ctx: ToolContext) -> str:
@@ -148,4 +130,3 @@ def test_declarations_without_effect_yet_are_warned_about() -> None:
     made = replace(V1, handoffs=["support"])
     warnings = " ".join(unsupported(made))
     assert "handoffs" in warnings
-    assert unsupported_run(made) is None

@@ -247,11 +247,18 @@ class Rig:
     # -- runs --------------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, agent: str = "agent", text: str = "hi", *, key: str | None = None, limits: Mapping[str, Any] | None = None, **request: Any
+        self,
+        agent: str = "agent",
+        text: str = "hi",
+        *,
+        key: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+        messages: Sequence[Message] = (),
+        **request: Any,
     ) -> RunCreated:
         new = NewRun(
             agent=agent,
-            messages=(Message(seq=0, role="user", content=(TextPart(text=text),)),),
+            messages=messages or (Message(seq=0, role="user", content=(TextPart(text=text),)),),
             limits=TighterLimits(**(limits or {})),
             **request,
         )

@@ -13,9 +13,7 @@ from pydantic import BaseModel
 
 from runward import (
     DefinitionError,
-    Guardrails,
     ModelRequest,
-    Policy,
     Reply,
     RunContext,
     ScriptedModel,
@@ -236,29 +234,6 @@ async def test_a_lifespan_that_fails_stops_the_start() -> None:
 
 
 # -- not built yet -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "differing",
-    [
-        {"guardrails": Guardrails(on_input=lambda value, ctx: None)},
-        {"policy": Policy(allow_models=["scripted:script"])},
-    ],
-    ids=["guardrails", "models"],
-)
-async def test_a_run_of_what_is_not_built_yet_fails_clearly(differing: dict[str, Any]) -> None:
-    """R9: never ignored: no model is asked."""
-    asked: list[int] = []
-
-    def model(request: ModelRequest) -> Reply:
-        asked.append(1)
-        return DONE
-
-    async with Rig(agent(model=ScriptedModel(model), **differing)) as rig:
-        uid = await rig.run()
-        error = rig.view(uid)["error"]
-        assert (rig.row(uid).status, error["code"], asked) == (Status.FAILED, "unsupported", [])
-        assert "does not run yet" in error["message"]
 
 
 async def test_a_tool_that_asks_a_model_fails_the_run_clearly() -> None:

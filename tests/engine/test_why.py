@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runward import Reply, ToolContext, UnknownOutcome, ask_user, durable_wait, tool
+from runward import Guardrails, Reply, ToolContext, UnknownOutcome, ask_user, durable_wait, tool
 from runward.core.errors import NotFound
 from runward.core.kernel.actor import FORMAT, Scope
 from runward.core.times import rfc3339
@@ -254,3 +254,20 @@ async def test_it_has_ended() -> None:
         assert "retry_failed" in (await why(rig, failed))["reasons"][0]["next"]
         assert "retry_failed" not in (await why(rig, done))["reasons"][0]["next"]
         assert (await why(rig, done))["since"] == rig.view(done)["ended_at"]
+
+
+@pytest.mark.parametrize(("hook", "what"), [("on_input", "the input"), ("on_output", "the answer of step 1")])
+async def test_guardrails_look_at_it(hook: str, what: str) -> None:
+    entered: list[int] = []
+
+    async def waits(value: Any, ctx: Any) -> None:
+        entered.append(1)
+        await rig.clock.sleep(200)
+
+    rig = Rig(agent(DONE, guardrails=Guardrails(**{hook: waits})))
+    async with rig:
+        uid = await rig.begin()
+        await rig.until(lambda: bool(entered))
+        await rig.pass_seconds(1)
+        answer = await why(rig, uid)
+        assert codes(answer) == ["lease_held", "guarding"] and what in detail(answer, "guarding")

@@ -490,6 +490,121 @@ LIFE = (
     ),
 )
 
+RULES = (
+    Mutant(
+        guard="what is reserved is for the input as guardrails left it",
+        file="core/runs/guarding.py",
+        old="    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said",
+        new="    return run, said",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer cut off by the run's bounds is over budget, also after guardrails have looked at it",
+        file="core/runs/answers.py",
+        old="        cut=fact.cut or reservation.cut,\n",
+        new="",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="a policy narrows: what it allows is what both allow",
+        file="agents/rules.py",
+        old="    return tuple(name for name in mine if name in theirs)\n",
+        new="    return tuple(mine)\n",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a policy narrows: what one of both forbids or asks for",
+        file="agents/rules.py",
+        old="    return tuple(dict.fromkeys((*mine, *theirs)))\n",
+        new="    return tuple(dict.fromkeys(theirs))\n",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a policy goes by effects as well",
+        file="agents/rules.py",
+        old="            and (self.allow_effects is None or effect in self.allow_effects)\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a model outside the policy is not asked",
+        file="engine/performer.py",
+        old="if not self._contexts.policy.permits_model(run.model):",
+        new="if False:",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a model outside the policy is refused at the door",
+        file="engine/commands.py",
+        old="if policy is None or listed.model is None or policy.permits_model(listed.model):",
+        new="if True:",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="an input is guarded before a model sees it",
+        file="core/runs/decide.py",
+        old="    if run.input_unguarded:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an input enters the transcript when guardrails have let it pass",
+        file="core/runs/begin.py",
+        old="numbered = () if guards_input else as_input(messages)",
+        new="numbered = as_input(messages)",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer is guarded before it is accepted",
+        file="core/runs/answers.py",
+        old="if run.guards_output and guarding.looks_at(run, answer):",
+        new="if False:",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="an answer that waits for guardrails is asked about before anything else",
+        file="core/runs/decide.py",
+        old="    if run.unguarded is not None:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_guarding.py",),
+    ),
+    Mutant(
+        guard="an answer is not streamed before guardrails have seen it",
+        file="engine/model_call.py",
+        old="self._silence if prepared.withheld else self._delta",
+        new="self._delta",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="a rewritten answer fits its schema",
+        file="engine/guarded.py",
+        old="            if read.complaint is not None:\n",
+        new="            if False:\n",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="what guardrails did is said with the state",
+        file="engine/durable.py",
+        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)",
+        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived)",
+        tests=("tests/engine/test_guarded.py",),
+    ),
+    Mutant(
+        guard="whoever approves sees no secret",
+        file="engine/approvals.py",
+        old="    shown = redactor.json(arguments)\n",
+        new="    shown = arguments\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
+        guard="a mark in place of a secret is no argument",
+        file="engine/letters.py",
+        old="        if holds_mark(item.edited_arguments):\n",
+        new="        if False:\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+)
+
 DOORS = (
     Mutant(
         guard="a run is found in its tenant alone",
@@ -832,4 +947,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *DOORS, *WAY_OUT, *ANSWERS)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *WAY_OUT, *ANSWERS)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runward.agents.contexts import RunContext
-from runward.agents.models import AnyModel, ModelObject, ModelSettings, check_model, is_choice, model_name
+from runward.agents.models import CHOSEN, AnyModel, ModelObject, ModelSettings, check_model, is_choice, model_name
 from runward.agents.names import check_id
 from runward.agents.output import Output
 from runward.agents.rules import Guardrails, Policy
@@ -114,6 +114,9 @@ class Agent:
         for name in self.policy.tools:
             if name not in names:
                 raise DefinitionError(f"{of}: its policy names the tool {name!r}, which it does not have.")
+        for model in self.models:
+            if model != CHOSEN and not self.policy.permits_model(model):
+                raise DefinitionError(f"{of}: its policy does not allow the model {model!r}, which it may ask.")
         choice = self.model_settings.tool_choice
         if choice is not None and choice not in ("auto", "none", "required") and choice not in names:
             raise DefinitionError(f"{of}: model_settings.tool_choice is {choice!r}, which is no tool of it.")

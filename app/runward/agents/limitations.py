@@ -16,23 +16,8 @@ class Unsupported(RunwardError):
     default_code = "unsupported"
 
 
-def unsupported_run(agent: Agent) -> str | None:
-    """Why no run of this agent can be made good on in this version; None when its runs can start."""
-    missing = [
-        (bool(agent.guardrails.on_input or agent.guardrails.on_output), "guardrails on input or output"),
-        (agent.policy.allow_models is not None, "allow_models of a policy"),
-    ]
-    found = [name for reached, name in missing if reached]
-    return _sentence(f"Agent {agent.name!r} uses", found) if found else None
-
-
 def unsupported(agent: Agent) -> tuple[str, ...]:
     """Everything an agent declares that this version does not run, a sentence each: the manifest's warnings."""
-    found = [unsupported_run(agent)]
-    if agent.handoffs:
-        found.append(f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.")
-    return tuple(each for each in found if each is not None)
-
-
-def _sentence(who: str, what: list[str]) -> str:
-    return f"{who} {' and '.join(what)}, which this version of the service does not run yet."
+    if not agent.handoffs:
+        return ()
+    return (f"Agent {agent.name!r} has handoffs: this version does not hand runs over yet.",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -32,9 +32,9 @@ class ToolManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """An agent as callers see it: nothing in it is secret. `verified`: its answers are looked at before they count. Each of its model
-    calls takes `overhead_tokens` besides its messages, about, and `max_output_tokens` for its answer, where the author says it. `warnings`
-    says what this version of the service does not run of it yet."""
+    """An agent as callers see it: nothing in it is secret. `verified`: its answers are looked at before they count. `guardrails` are named
+    by hook. Each of its model calls takes `overhead_tokens` besides its messages, about, and `max_output_tokens` for its answer, where the
+    author says it. `warnings` says what this version of the service does not run of it yet."""
 
     name: str
     version: str
@@ -45,6 +45,7 @@ class Manifest:
     context_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
     verified: bool
+    guardrails: Mapping[str, Sequence[str]]
     policy: Mapping[str, Any]
     limits: Mapping[str, Any]
     overhead_tokens: int
@@ -69,7 +70,8 @@ def manifest(agent: Agent) -> Manifest:
         context_schema=None if agent.context is None else agent.context.model_json_schema(),
         output_schema=None if agent.output is None else agent.output.json_schema,
         verified=agent.output is not None and agent.output.verify is not None,
-        policy={name: None if names is None else list(names) for name, names in asdict(agent.policy).items()},
+        guardrails=agent.guardrails.names(),
+        policy=agent.policy.to_json(),
         limits=asdict(agent.limits),
         overhead_tokens=overhead_tokens(agent),
         max_output_tokens=agent.model_settings.max_output_tokens,
@@ -85,7 +87,7 @@ def _tool(tool: AnyTool, agent: Agent) -> ToolManifest:
         description=tool.description,
         kind=tool.kind,
         effect=tool.traits.effect.value,
-        needs_approval="always" if tool.name in agent.policy.require_approval else _asked(approval),
+        needs_approval="always" if agent.policy.asks(tool.name, tool.traits.effect.value) else _asked(approval),
         editable=approval is not None and approval.editable,
         parameters=tool.parameters,
         output_schema=tool.output_schema,

@@ -3,61 +3,138 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, TypeVar, get_args
 
 from runward.agents.approvals import Block, Rewrite
 from runward.agents.contexts import RunContext
-from runward.core.errors import DefinitionError
+from runward.agents.tools import EffectName
+from runward.core.errors import DefinitionError, RunwardError
+
+EFFECTS: Final[tuple[EffectName, ...]] = get_args(EffectName)
+
+
+class ModelNotAllowed(RunwardError):
+    """The policy of a run does not allow the model that it would ask. The run fails."""
+
+    default_code = "model_not_allowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Lists of names that a run is held to; a request can only narrow them.
+    """What a run is held to; a request can only narrow it.
 
     - `allow_tools`: the only tools that may be called; None allows all. `deny_tools`: tools that may not. A forbidden call fails the run.
-    - `require_approval`: tools whose calls a person approves, whatever they say themselves.
+    - `allow_effects`: the only effects that called tools may have, "read" for instance; None allows all.
+    - `require_approval`: tools whose calls a person approves, whatever they say themselves. `approve_effects`: the same by effect.
     - `allow_models`: the only models that may be asked; None allows all.
+    - `max_depth`: how deep runs may start others; 0 for not at all. This version starts none, so that every depth is kept.
 
-    Raises DefinitionError where these are no lists of names; naming a tool the agent lacks does so in `Agent`. Example::
+    `Policy.read_only()`, `Policy.supervised()` and `Policy.locked_down()` are ready-made, and `narrowed` joins two to what both allow.
 
-        Policy(require_approval=["refund"])
+    Raises DefinitionError for what is none of this; naming a tool the agent lacks does so in `Agent`. Example::
+
+        Policy.supervised().narrowed(Policy(deny_tools=["refund"]))
     """
 
     allow_tools: Sequence[str] | None = None
     deny_tools: Sequence[str] = ()
     require_approval: Sequence[str] = ()
     allow_models: Sequence[str] | None = None
+    allow_effects: Sequence[EffectName] | None = None
+    approve_effects: Sequence[EffectName] = ()
+    max_depth: int | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             names = getattr(self, each.name)
-            if names is None:
+            if names is None or each.name == "max_depth":
                 continue
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise DefinitionError(f"Policy.{each.name} must be a list of names.")
+            if each.name.endswith("_effects") and (unknown := [name for name in names if name not in EFFECTS]):
+                raise DefinitionError(f"Policy.{each.name} holds {unknown[0]!r}, but effects are {', '.join(EFFECTS)}.")
             object.__setattr__(self, each.name, tuple(names))
+        depth: Any = self.max_depth
+        if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 0):
+            raise DefinitionError("Policy.max_depth must be a whole number, 0 or more.")
+
+    @classmethod
+    def read_only(cls) -> Policy:
+        """Only tools that read may be called::
+
+        Agent(…, policy=Policy.read_only())
+        """
+        return cls(allow_effects=("read",))
+
+    @classmethod
+    def supervised(cls) -> Policy:
+        """A person approves every call that may change something, idempotent writes and unclassified tools included::
+
+        Agent(…, policy=Policy.supervised())
+        """
+        return cls(approve_effects=tuple(name for name in EFFECTS if name != "read"))
+
+    @classmethod
+    def locked_down(cls) -> Policy:
+        """Only tools that read may be called, a person approves every single call, and no other run is started::
+
+        Agent(…, policy=Policy.locked_down())
+        """
+        return cls(allow_effects=("read",), approve_effects=EFFECTS, max_depth=0)
 
     def narrowed(self, other: Policy) -> Policy:
         """This policy with what another one forbids or asks for besides: nothing becomes allowed by it (R35)."""
+        depths = [depth for depth in (self.max_depth, other.max_depth) if depth is not None]
         return Policy(
             allow_tools=_both(self.allow_tools, other.allow_tools),
-            deny_tools=tuple(dict.fromkeys((*self.deny_tools, *other.deny_tools))),
-            require_approval=tuple(dict.fromkeys((*self.require_approval, *other.require_approval))),
+            deny_tools=_either(self.deny_tools, other.deny_tools),
+            require_approval=_either(self.require_approval, other.require_approval),
             allow_models=_both(self.allow_models, other.allow_models),
+            allow_effects=_both(self.allow_effects, other.allow_effects),
+            approve_effects=_either(self.approve_effects, other.approve_effects),
+            max_depth=min(depths, default=None),
         )
+
+    def permits(self, tool_name: str, effect: str) -> bool:
+        """Whether a tool of this effect may be called."""
+        return (
+            tool_name not in self.deny_tools
+            and (self.allow_tools is None or tool_name in self.allow_tools)
+            and (self.allow_effects is None or effect in self.allow_effects)
+        )
+
+    def asks(self, tool_name: str, effect: str) -> bool:
+        """Whether a person has to approve its calls, whatever the tool says itself."""
+        return tool_name in self.require_approval or effect in self.approve_effects
+
+    def permits_model(self, name: str) -> bool:
+        """Whether a model may be asked."""
+        return self.allow_models is None or name in self.allow_models
 
     @property
     def tools(self) -> tuple[str, ...]:
         """Every tool it names."""
         return (*(self.allow_tools or ()), *self.deny_tools, *self.require_approval)
 
+    def to_json(self) -> dict[str, Any]:
+        """The policy as JSON, which `Policy(**…)` reads."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-def _both(mine: Sequence[str] | None, theirs: Sequence[str] | None) -> tuple[str, ...] | None:
+
+N = TypeVar("N", bound=str)
+
+
+def _both(mine: Sequence[N] | None, theirs: Sequence[N] | None) -> tuple[N, ...] | None:
     """What both lists allow; None allows everything."""
     if mine is None or theirs is None:
         return None if mine is theirs else tuple(mine or theirs or ())
     return tuple(name for name in mine if name in theirs)
+
+
+def _either(mine: Sequence[N], theirs: Sequence[N]) -> tuple[N, ...]:
+    """What one of both lists names, each once."""
+    return tuple(dict.fromkeys((*mine, *theirs)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from runward.core.errors import Conflict, Invalid, NotFound, Problem, Unauthenticated
 from runward.core.ids import canonical_json
+from runward.core.redaction import SECRETS, Redactor
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
 from runward.engine.deliveries import Deliveries, Input
@@ -37,7 +38,7 @@ class Approvals:
         rows = await self._services.reads.approvals(replace(query, limit=query.limit + 1))
         more, rows = len(rows) > query.limit, rows[: query.limit]
         following = cursor_of(mark, rows[-1].created_at, rows[-1].id) if rows and more else None
-        return Page(data=[shown_approval(row) for row in rows], next_cursor=following)
+        return Page(data=[self._shown(row) for row in rows], next_cursor=following)
 
     async def read(self, caller: Caller, approval_id: str) -> dict[str, Any]:
         """One request, with its decision once there is one. Raises NotFound."""
@@ -45,7 +46,7 @@ class Approvals:
         stored = await self._stored(caller, approval_id)
         if caller.grant is not None and stored.status in _DECIDED:
             raise _token_is_spent()
-        return shown_approval(stored)
+        return self._shown(stored)
 
     async def decide(self, caller: Caller, verdict: VerdictIn) -> dict[str, Any]:
         """Records a verdict and shows the request decided; the same verdict again changes nothing.
@@ -57,7 +58,7 @@ class Approvals:
         self._deliveries.require(caller, Input(approvals=(verdict,)))
         stored = await self._stored(caller, verdict.approval_id)
         if stored.status != "pending":
-            return _standing(stored, verdict, caller)
+            return self._standing(stored, verdict, caller)
         if stored.expires_at is not None and stored.expires_at <= self._services.time.now():
             raise _expired()
         try:
@@ -69,8 +70,25 @@ class Approvals:
             stored = await self._stored(caller, verdict.approval_id)
             if stored.status == "pending":
                 raise
-            return _standing(stored, verdict, caller)
-        return shown_approval(await self._stored(caller, verdict.approval_id))
+            return self._standing(stored, verdict, caller)
+        return self._shown(await self._stored(caller, verdict.approval_id))
+
+    def _shown(self, stored: StoredApproval) -> dict[str, Any]:
+        return shown_approval(stored, self._services.redactor)
+
+    def _standing(self, stored: StoredApproval, verdict: VerdictIn, caller: Caller) -> dict[str, Any]:
+        """What is answered to a verdict on a request that is closed."""
+        if stored.status == "expired":
+            raise _expired()
+        if stored.status == "cancelled":
+            raise Conflict("The run has ended: it takes no more input.", code="run_ended")
+        decision = json.loads(stored.decision or "{}")
+        if caller.grant is not None and decision.get("token") != caller.grant.id:
+            raise _token_is_spent()
+        same = stored.status == ("approved" if verdict.approved else "denied")
+        if same and canonical_json(decision.get("edited_arguments")) == canonical_json(verdict.edited_arguments):
+            return self._shown(stored)
+        raise Conflict("Another verdict was recorded first, and stands.", code="already_answered", recorded=self._shown(stored))
 
     async def _stored(self, caller: Caller, approval_id: str) -> StoredApproval:
         stored = await self._services.reads.approval(caller.reads, approval_id)
@@ -79,10 +97,12 @@ class Approvals:
         return stored
 
 
-def shown_approval(stored: StoredApproval) -> dict[str, Any]:
-    """A request for approval as callers see it."""
+def shown_approval(stored: StoredApproval, redactor: Redactor = SECRETS) -> dict[str, Any]:
+    """A request for approval as callers see it: without secrets, and saying so where some were taken out."""
     data = json.loads(stored.data)
     decision = json.loads(stored.decision) if stored.decision else {}
+    arguments = json.loads(data["arguments"])
+    shown = redactor.json(arguments)
     return {
         "approval_id": stored.id,
         "status": stored.status,
@@ -93,9 +113,9 @@ def shown_approval(stored: StoredApproval) -> dict[str, Any]:
         "tool_call_id": data["tool_call_id"],
         "tool_name": stored.tool,
         "effect": data["effect"],
-        "arguments": json.loads(data["arguments"]),
+        "arguments": shown,
         "arguments_digest": data["arguments_digest"],
-        "redacted": False,
+        "redacted": shown != arguments,
         "editable": data["editable"],
         "arguments_schema": data.get("arguments_schema"),
         "request_reason": data.get("request_reason"),
@@ -104,8 +124,8 @@ def shown_approval(stored: StoredApproval) -> dict[str, Any]:
         "on_expiry": data["on_expiry"],
         "decided_at": optional_rfc3339(stored.decided_at),
         "decided_by": decision.get("by"),
-        "reason": decision.get("reason"),
-        "edited_arguments": decision.get("edited_arguments"),
+        "reason": redactor.json(decision.get("reason")),
+        "edited_arguments": redactor.json(decision.get("edited_arguments")),
         "links": {"self": f"/approvals/{stored.id}", "run": f"/runs/{stored.run_id}"},
     }
 
@@ -123,21 +143,6 @@ def _at_its_own_address(error: Invalid) -> Invalid:
     """What is wrong with a verdict that was sent alone."""
     problems = [replace(problem, pointer=problem.pointer.removeprefix("/approvals/0")) for problem in error.problems]
     return Invalid(error.detail, code=error.code, problems=problems)
-
-
-def _standing(stored: StoredApproval, verdict: VerdictIn, caller: Caller) -> dict[str, Any]:
-    """What is answered to a verdict on a request that is closed."""
-    if stored.status == "expired":
-        raise _expired()
-    if stored.status == "cancelled":
-        raise Conflict("The run has ended: it takes no more input.", code="run_ended")
-    if caller.grant is not None and json.loads(stored.decision or "{}").get("token") != caller.grant.id:
-        raise _token_is_spent()
-    shown = shown_approval(stored)
-    same = stored.status == ("approved" if verdict.approved else "denied")
-    if same and canonical_json(shown["edited_arguments"]) == canonical_json(verdict.edited_arguments):
-        return shown
-    raise Conflict("Another verdict was recorded first, and stands.", code="already_answered", recorded=shown)
 
 
 def _token_is_spent() -> Unauthenticated:

@@ -23,8 +23,8 @@ FRESH_SECONDS = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """One version of an agent, as far as creating a run needs it. `model` is None where the agent chooses it in the first leg.
-    `typed`: its answers have a type, `verified`: and somebody looks at them. `overhead_tokens` and `max_output_tokens` are what each model
-    call takes."""
+    `typed`: its answers have a type, `verified`: and somebody looks at them. `guards_input`: guardrails look at its input.
+    `overhead_tokens` and `max_output_tokens` are what each model call takes."""
 
     name: str
     version: str
@@ -35,6 +35,7 @@ class Listed:
     tools: frozenset[str]
     typed: bool
     verified: bool
+    guards_input: bool
     policy: Policy
     overhead_tokens: int
     max_output_tokens: int | None
@@ -135,6 +136,7 @@ def _listed(manifest: Mapping[str, Any]) -> Listed:
         tools=frozenset(tool["name"] for tool in manifest["tools"]),
         typed=manifest["output_schema"] is not None,
         verified=manifest["verified"],
+        guards_input="on_input" in manifest.get("guardrails", {}),
         policy=Policy(**manifest["policy"]),
         overhead_tokens=manifest.get("overhead_tokens", 0),  # another version of the service may have published it
         max_output_tokens=manifest.get("max_output_tokens"),

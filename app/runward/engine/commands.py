@@ -174,6 +174,7 @@ class Commands:
         _check_tools(listed, new.tool_context or {})
         _check_tools(listed, () if new.policy is None else new.policy.tools, *(tool["name"] for tool in new.client_tools))
         _check_output(new.output)
+        _check_model(listed, new.policy)
         return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
@@ -194,6 +195,8 @@ class Commands:
         run_id = new.run_id or uid
         limits = listed.limits.tightened(new.limits)
         typed = OutputTerms(verifies=listed.verified and new.output is None) if listed.typed or new.output is not None else None
+        policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
+        fallbacks = tuple(name for name in listed.fallbacks if policy.permits_model(name))
         later = new.start_at if new.start_at is not None and new.start_at > now else None
         run, said = begin(
             uid=uid,
@@ -202,15 +205,22 @@ class Commands:
             limits=limits,
             model=listed.model,
             messages=new.messages,
-            fallbacks=listed.fallbacks,
+            fallbacks=fallbacks,
             outputs=typed,
             start_at=later,
             loops=bool(listed.tools or client_tools),
-            terms=CallTerms(max_output_tokens=listed.max_output_tokens, rates=self._rates(listed, limits, now)),
+            guards_input=listed.guards_input,
+            terms=CallTerms(max_output_tokens=listed.max_output_tokens, rates=self._rates([listed.model, *fallbacks], limits, now)),
             overhead=listed.overhead_tokens + tool_tokens(client_tools),
         )
-        policy = listed.policy if new.policy is None else listed.policy.narrowed(new.policy)
-        brought = brought_text(new.context, new.tool_context, client_tools, new.output, None if policy == Policy() else policy)
+        brought = brought_text(
+            context=new.context,
+            tool_context=new.tool_context,
+            client_tools=client_tools,
+            output=new.output,
+            policy=None if policy == Policy() else policy,
+            input=new.messages if listed.guards_input else (),
+        )
         return NewActor(
             uid=uid,
             kind=KIND,
@@ -234,11 +244,11 @@ class Commands:
             messages=tuple(message_row(message) for message in said.messages),
         )
 
-    def _rates(self, listed: Listed, limits: Limits, at: int) -> Mapping[str, Rates]:
-        """What the agent's models cost, where dollars bound the run; else nobody has to know it yet."""
+    def _rates(self, models: Sequence[str | None], limits: Limits, at: int) -> Mapping[str, Rates]:
+        """What the run's models cost, where dollars bound the run; else nobody has to know it yet."""
         if limits.max_cost_usd is None:
             return {}
-        names = [name for name in (listed.model, *listed.fallbacks) if name is not None]
+        names = [name for name in models if name is not None]
         rates = {name: self._services.prices.rates(name, at) for name in names}
         unpriced = [name for name, known in rates.items() if known is None]
         if unpriced:
@@ -265,6 +275,15 @@ def _check_output(output: Mapping[str, Any] | None) -> None:
             detail = "`schema` has to be a JSON Schema, and `name` a tool's name."
     if detail is not None:
         raise Invalid(f"/output: {detail}", problems=[Problem(pointer="/output", code="invalid_value", detail=detail)])
+
+
+def _check_model(listed: Listed, policy: Policy | None) -> None:
+    """A model that a function chooses is known only later: the run that chooses another then fails."""
+    if policy is None or listed.model is None or policy.permits_model(listed.model):
+        return
+    detail = f"The agent {listed.name!r} asks the model {listed.model!r}, which this policy does not allow."
+    problem = Problem(pointer="/policy/allow_models", code="invalid_value", detail=detail)
+    raise Invalid(f"/policy/allow_models: {detail}", problems=[problem])
 
 
 def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:

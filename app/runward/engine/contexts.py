@@ -17,7 +17,7 @@ from runward.agents.rules import Policy
 from runward.core.errors import RunwardError
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope
-from runward.core.messages import Message
+from runward.core.messages import PARTS, Message
 from runward.core.runs.calls import Call
 from runward.core.runs.dues import deadline
 from runward.core.runs.state import RunState
@@ -34,24 +34,27 @@ class BadContext(RunwardError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
     """What the request brought: contexts for author code only, never shown, never sent to a model (R17c), client tools, a type for the
-    answer, and the policy that was narrowed for this run."""
+    answer, the policy that was narrowed for this run, and the input, where guardrails look at it before it enters the transcript."""
 
     context: Any
     tool_context: Mapping[str, Mapping[str, Any]]
     client_tools: tuple[ClientTool, ...]
     output: Output | None
     policy: Policy | None
+    input: tuple[Message, ...]
 
 
 def brought_text(
+    *,
     context: Mapping[str, Any] | None,
     tool_context: Mapping[str, Mapping[str, Any]] | None,
     client_tools: Sequence[ClientTool] = (),
     output: Mapping[str, Any] | None = None,
     policy: Policy | None = None,
+    input: Sequence[Message] = (),
 ) -> str | None:
     """All of it as it is stored, before sealing; None when there is nothing to store."""
-    if context is None and not tool_context and not client_tools and output is None and policy is None:
+    if context is None and not tool_context and not client_tools and output is None and policy is None and not input:
         return None
     brought: dict[str, Any] = {"context": context, "tool_context": tool_context or {}}
     if client_tools:
@@ -59,7 +62,9 @@ def brought_text(
     if output is not None:
         brought["output"] = output
     if policy is not None:
-        brought["policy"] = asdict(policy)
+        brought["policy"] = policy.to_json()
+    if input:
+        brought["input"] = [{"role": each.role, "content": PARTS.dump_python(each.content, mode="json")} for each in input]
     return json.dumps(brought, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -122,6 +127,11 @@ class Contexts:
         return self._opened().output or self._deployed.agent.output
 
     @property
+    def input(self) -> tuple[Message, ...]:
+        """The input that is not in the transcript yet. Raises Unsealable and BadContext."""
+        return self._opened().input
+
+    @property
     def policy(self) -> Policy:
         """What the run is held to: the agent's policy as it was narrowed for it. Raises Unsealable and BadContext."""
         return self._opened().policy or self._deployed.agent.policy
@@ -136,8 +146,13 @@ class Contexts:
                 client_tools=tuple(ClientTool(**tool) for tool in stored.get("client_tools", ())),
                 output=Output(**stored["output"]) if "output" in stored else None,
                 policy=Policy(**stored["policy"]) if "policy" in stored else None,
+                input=tuple(_message(seq, each) for seq, each in enumerate(stored.get("input", ()), 1)),
             )
         return self._brought
+
+
+def _message(seq: int, stored: Mapping[str, Any]) -> Message:
+    return Message(seq=seq, role=stored["role"], content=PARTS.validate_python(stored["content"]))
 
 
 def _validated(context: Any, model: type[BaseModel] | None) -> Any:

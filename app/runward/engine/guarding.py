@@ -1,17 +1,19 @@
-"""Guardrails of the agent: what looks at calls before they run, and at results before the model sees them."""
+"""Guardrails of the agent: what looks at the input and at calls before they are used, and at results and answers before they are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runward.agents.approvals import Block, Rewrite
 from runward.agents.rules import GuardedCall, Guardrails, guardrail_name
 from runward.core.errors import RunwardError
+from runward.core.messages import Message, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runward.core.runs.calls import Call
 from runward.core.runs.facts import Guarded
-from runward.core.text import clean, shorten
+from runward.core.text import clean, clean_json, shorten
 from runward.engine.authors import AuthorFailed, call_author
 from runward.ports.telemetry import Telemetry
 
@@ -42,6 +44,11 @@ class Guards:
         self._telemetry = telemetry
 
     @property
+    def of_output(self) -> bool:
+        """Whether any of them looks at answers."""
+        return bool(self._guardrails.on_output)
+
+    @property
     def of_results(self) -> bool:
         """Whether any of them looks at results."""
         return bool(self._guardrails.on_tool_result)
@@ -61,9 +68,35 @@ class Guards:
 
     async def result(self, value: Any, context: Any) -> Passage:
         """What the model is going to see of a result. Raises GuardrailFailed."""
-        return await self._passed("on_tool_result", value, lambda value: value, context)
+        return await self._passed("on_tool_result", value, same, context)
 
-    async def _passed(self, hook: str, value: Any, shown: Callable[[Any], Any], context: Any) -> Passage:
+    async def input(self, messages: Sequence[Message], context: Any) -> Passage:
+        """The run's input, text by text, each shown to all of them in turn. The passage's value are messages. Raises GuardrailFailed."""
+        left: list[Message] = []
+        said: dict[Guarded, None] = {}
+        for message in messages:
+            parts: list[Part] = []
+            for part in message.content:
+                text = _text(part)
+                if text is None:
+                    parts.append(part)
+                    continue
+                passage = await self._passed("on_input", text, same, context, _as_text)
+                said |= dict.fromkeys(passage.said)
+                if passage.blocked is not None:
+                    return Passage(value=messages, blocked=passage.blocked, said=tuple(said))
+                parts.append(_with_text(part, passage.value) if passage.said else part)
+            left.append(message.model_copy(update={"content": tuple(parts)}))
+        return Passage(value=tuple(left), blocked=None, said=tuple(said))
+
+    async def output(self, value: Any, context: Any, accept: Callable[[Any], Any] | None = None) -> Passage:
+        """The answer: its text, or its typed value. `accept` makes an answer of what one of them rewrote it to. Raises GuardrailFailed, and
+        what `accept` raises."""
+        return await self._passed("on_output", value, same, context, accept or _as_text)
+
+    async def _passed(
+        self, hook: str, value: Any, shown: Callable[[Any], Any], context: Any, accept: Callable[[Any], Any] = lambda value: value
+    ) -> Passage:
         """Asks the guardrails of one hook in order, each about what those before it have left. The first that blocks ends it."""
         said: list[Guarded] = []
         for guardrail in getattr(self._guardrails, hook):
@@ -82,7 +115,50 @@ class Guards:
                     return Passage(value=value, blocked=why, said=tuple(said))
                 case Rewrite(value=rewritten):
                     said.append(Guarded(hook=hook, action="rewrite", name=name))
-                    value = rewritten
+                    value = accept(rewritten)
                 case _:
                     raise GuardrailFailed(f"The guardrail {name!r} answered neither nothing, nor Block, nor Rewrite.")
         return Passage(value=value, blocked=None, said=tuple(said))
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def _as_text(rewritten: Any) -> str:
+    """What a guardrail rewrote a text to. Raises GuardrailFailed for what is none."""
+    if not isinstance(rewritten, str):
+        raise GuardrailFailed("A guardrail rewrote a text to what is none.")
+    return clean(rewritten)
+
+
+def _text(part: Part) -> str | None:
+    """What guardrails on input see of a part: its text, or its JSON where it is none; None for a file."""
+    match part:
+        case TextPart() | ReasoningPart():
+            return part.text
+        case ToolResultPart(output=value) | ToolCallPart(arguments=value):
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return None
+
+
+def _with_text(part: Part, text: str) -> Part:
+    """The part with another text in place of its own."""
+    match part:
+        case TextPart() | ReasoningPart():
+            return part.model_copy(update={"text": text})
+        case ToolResultPart():
+            return part.model_copy(update={"output": _read(text, part.output)})
+        case ToolCallPart():
+            return part.model_copy(update={"arguments": _read(text, part.arguments)})
+    return part
+
+
+def _read(text: str, before: Any) -> Any:
+    """A text as the JSON that stood in its place; the text itself where that was one, or where it is no JSON any more."""
+    if isinstance(before, str):
+        return text
+    try:
+        return clean_json(json.loads(text))
+    except (ValueError, RecursionError):
+        return text

@@ -13,7 +13,7 @@ from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
 from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, CheckEvidence, ChooseModel, Decision, LegOver, Probe, RunCall, Screen, Work, decide
+from runward.core.runs.decide import Activity, Decision, LegOver, RunCall, Work, decide
 from runward.core.runs.dues import deadline, work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import (
@@ -25,7 +25,6 @@ from runward.core.runs.facts import (
     Happening,
     MailCame,
     Mark,
-    ModelChosen,
     Settle,
     TimeCame,
 )
@@ -34,6 +33,7 @@ from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
+from runward.engine.durable import NEEDS_NOTHING_DURABLE, SAID_WITH_THE_STATE, TOLD_BY_THE_STATE
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.kept import Kept
@@ -53,9 +53,6 @@ SCREEN_SECONDS = 0.005
 UNFORESEEN = "The service failed unexpectedly."
 UNREADABLE = "The run's stored state cannot be read."
 T = TypeVar("T")
-
-NEEDS_NOTHING_DURABLE = (Screen, ChooseModel, Probe, CheckEvidence)
-"""Activities without an effect: they may start before what led to them is durable."""
 
 
 class Subscribers(Protocol):
@@ -214,6 +211,7 @@ class Leg:
                 worker=self._worker,
                 max_recoveries=self._max_recoveries,
                 caretaker=caretaker,
+                guards_output=self._performer is not None and self._performer.guards_output,
                 terms=terms,
             )
         )
@@ -232,7 +230,7 @@ class Leg:
         if isinstance(decision, Work) and run is self._run:  # what follows from a move can only start once the move is durable
             free = [activity for activity in decision.start if self._is_new(activity) and isinstance(activity, NEEDS_NOTHING_DURABLE)]
             self._start(free, run)
-            if free and emitted:
+            if free and (emitted or run.unguarded is not None):
                 await self._activities.moment(free, SCREEN_SECONDS)
                 if self._facts:
                     self._take_facts()
@@ -320,8 +318,8 @@ class Leg:
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
         self._run, emitted = apply(self._run, fact)
-        self._unsaved = self._unsaved or isinstance(fact, ModelChosen)
-        if emitted.only_frames and not self._emitted and not isinstance(fact, AttemptEnded):
+        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE)
+        if emitted.only_frames and not self._emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.journal.emit(emitted.frames)
         else:
             self._emitted += emitted

@@ -11,6 +11,7 @@ from runward.agents.schemas import Schema
 from runward.core.errors import Problem
 from runward.core.ids import canonical_json
 from runward.core.kernel.mail import Letter, Mail, MailKind, approval_key, client_key, question_key, unknown_key
+from runward.core.redaction import holds_mark
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.state import RunState
 from runward.core.runs.view import key_of
@@ -138,6 +139,9 @@ class Addressing:
         pointer += "/edited_arguments"
         if not gate.editable or not item.approved:
             detail = "The arguments of this call cannot be edited." if item.approved else "A denied call has no arguments to edit."
+            return Problem(pointer=pointer, code="invalid_value", detail=detail)
+        if holds_mark(item.edited_arguments):
+            detail = "These arguments hold a mark in place of a secret. Give the whole value, or approve the call without editing it."
             return Problem(pointer=pointer, code="invalid_value", detail=detail)
         return _mismatch(self._schemas.get(gate.id), item.edited_arguments, pointer, "edited_arguments")
 

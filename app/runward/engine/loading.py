@@ -31,7 +31,15 @@ async def loaded(row: Envelope, services: Services, hold: Hold) -> RunState | No
 
 
 def leg_started(
-    claimed: Claimed, run: RunState, *, at: int, worker: str, max_recoveries: int, caretaker: bool, terms: CallTerms
+    claimed: Claimed,
+    run: RunState,
+    *,
+    at: int,
+    worker: str,
+    max_recoveries: int,
+    caretaker: bool,
+    terms: CallTerms,
+    guards_output: bool = False,
 ) -> LegStarted:
     """The first fact of a leg."""
     row = claimed.envelope
@@ -45,5 +53,6 @@ def leg_started(
         last_write_at=row.updated_at,
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
         caretaker=caretaker,
+        guards_output=guards_output,
         terms=terms,
     )

@@ -28,14 +28,16 @@ UNEXPECTED = "The model client failed unexpectedly."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A model call ready to be made. `reader` reads its answer, where that is to be of the run's type, as a property of an object if it
-    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `waits`: there is no other model to ask, so that it is worth
-    waiting for this one. `cut`: the answer may be less long than the agent asks for, to keep the run's bounds."""
+    was asked for so (`wrapped`), and `draft` shows as much of it as is there. `withheld`: nothing of it is shown before guardrails have
+    seen it whole. `waits`: there is no other model to ask, so that it is worth waiting for this one. `cut`: the answer may be less long
+    than the agent asks for, to keep the run's bounds."""
 
     client: ModelClient
     request: ModelRequest
     reader: OutputReader | None = None
     wrapped: bool = False
     draft: Callable[[Any], Frame] | None = None
+    withheld: bool = False
     waits: bool = True
     cut: bool = False
 
@@ -123,7 +125,7 @@ class ModelCall:
             if prepared.reader is not None and prepared.draft is not None:
                 self._drafts = Drafts(prepared.reader, prepared.draft, self._services.clock, wrapped=prepared.wrapped)
             self._by_tool = prepared.request.output_mode == "tool"
-            answer = await prepared.client.call(prepared.request, self._delta)
+            answer = await prepared.client.call(prepared.request, self._silence if prepared.withheld else self._delta)
             passage.answered()
         except ModelCallError as error:
             passage.failed(error, waits=prepared.waits)
@@ -141,6 +143,11 @@ class ModelCall:
         if self._drafts is not None and (draft := self._drafts.after(delta)) is not None:
             self._journal.emit((draft,))
         await self._journal.room()
+
+    async def _silence(self, delta: ModelDelta) -> None:
+        """Nobody hears of what may be the answer before guardrails have seen it."""
+        if self._passage is not None:
+            self._passage.begins()
 
     def _frame(self, delta: ModelDelta) -> Frame:
         step, attempt = self._activity.step, self._activity.attempt

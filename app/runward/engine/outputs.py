@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
@@ -83,6 +83,13 @@ class OutputReader:
             return Read(complaint=_said(error))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
             return Read(complaint="it cannot be read")
+
+    def reread(self, value: Any) -> Read:
+        """The same of a value that an author has made: of their model, or JSON."""
+        try:
+            return self.read(json.dumps(to_jsonable_python(value, by_alias=True), allow_nan=False))
+        except (PydanticSerializationError, ValueError, TypeError, RecursionError):
+            return Read(complaint=NOT_JSON)
 
     def typed(self, value: Any) -> Any:
         """A recorded value as authors get it: of their model, where they have one."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from runward.agents.contexts import RunContext, ToolContext
-from runward.agents.limitations import Unsupported, unsupported_run
+from runward.agents.limitations import Unsupported
 from runward.agents.models import is_choice, model_name
+from runward.agents.rules import ModelNotAllowed
 from runward.core.errors import RunwardError
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
@@ -18,6 +19,8 @@ from runward.core.runs.decide import (
     CallModel,
     CheckEvidence,
     ChooseModel,
+    GuardInput,
+    GuardOutput,
     Probe,
     Project,
     RunCall,
@@ -37,6 +40,7 @@ from runward.engine.call_host import NO_GENERATE, LegCallHost
 from runward.engine.circuits import Circuits
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
+from runward.engine.guarded import Guarding, InputGuarding, OutputGuarding
 from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
@@ -109,6 +113,22 @@ class Performer:
                     services=self._services,
                     circuits=self._circuits,
                 )
+            case GuardInput():
+                return InputGuarding(
+                    lambda: self._contexts.input,
+                    prepare=lambda: self._guarding(run, lambda: self._contexts.input),
+                    services=self._services,
+                )
+            case GuardOutput():
+                answer = run.unguarded
+                assert answer is not None, "only an answer that waits for guardrails is shown to them"
+                return OutputGuarding(
+                    activity.step,
+                    answer,
+                    reader=lambda: None if run.outputs is None else self._reader(),
+                    prepare=lambda: self._guarding(run),
+                    services=self._services,
+                )
             case Screen():
                 return Screener(
                     run,
@@ -133,6 +153,17 @@ class Performer:
             case CheckEvidence():
                 effect = self._effect(run, activity.call_id)
                 return EvidenceCheck(activity, effect, prepare=lambda: self._looking_back(run, effect, driver), services=self._services)
+
+    @property
+    def guards_output(self) -> bool:
+        """Whether the agent's guardrails look at answers."""
+        return self._guards.of_output
+
+    async def _guarding(self, run: RunState, input: Callable[[], tuple[Message, ...]] | None = None) -> Guarding:
+        """What guardrails are asked with; where they look at the `input`, that is all there is of the transcript."""
+        messages = await self.transcript.messages() if input is None else input()
+        context = self._contexts.of_run(run, messages)
+        return Guarding(guards=self._guards, context=context, timeout_seconds=run.limits.model_timeout_seconds)
 
     # -- models ------------------------------------------------------------------------------------------------------------
 
@@ -161,8 +192,9 @@ class Performer:
 
     async def _model_call(self, run: RunState) -> Prepared:
         agent = self._deployed.agent
-        if (why := unsupported_run(agent)) is not None:
-            raise Unsupported(why)
+        assert run.model is not None, "a model is chosen before it is asked"
+        if not self._contexts.policy.permits_model(run.model):
+            raise ModelNotAllowed(f"The policy does not allow the model {run.model!r}, which this run would ask.")
         client = self._client(run.model)
         messages = await self.transcript.messages()
         limits, settings = run.limits, agent.model_settings
@@ -199,6 +231,7 @@ class Performer:
             reader=reader,
             wrapped=asked.wrapped,
             draft=lambda value: draft_frame(run, value),
+            withheld=run.withholds,
             waits=not run.fallbacks,
             cut=allowed.cut,
         )

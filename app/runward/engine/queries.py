@@ -11,8 +11,9 @@ from typing import Any, Literal
 from runward.core.errors import NotFound
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
-from runward.core.kernel.mail import Mail
+from runward.core.kernel.mail import Mail, MailKind
 from runward.core.kernel.records import MessageRow, Receipt
+from runward.core.redaction import SECRETS, shown_arguments
 from runward.core.runs import view
 from runward.core.runs.state import KIND
 from runward.core.times import optional_rfc3339, rfc3339
@@ -180,7 +181,7 @@ def mail_shown(mail: Mail) -> dict[str, Any]:
     return {
         "seq": mail.seq,
         "kind": mail.kind.value,
-        "data": json.loads(mail.data),
+        "data": shown_arguments(mail.data) if mail.kind is MailKind.APPROVAL else json.loads(mail.data),
         "principal": sender_shown(mail.principal),
         "received_at": rfc3339(mail.received_at),
         "state": state,
@@ -189,7 +190,7 @@ def mail_shown(mail: Mail) -> dict[str, Any]:
 
 
 def _dated(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if record is None else {**record, "at": rfc3339(record["at"])}
+    return None if record is None else {**SECRETS.json(record), "at": rfc3339(record["at"])}
 
 
 def receipt_shown(uid: str, receipt: Receipt, *, raw: bool) -> dict[str, Any]:

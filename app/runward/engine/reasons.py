@@ -108,7 +108,10 @@ def _expiry(at: int | None, what: str = "answer as expired") -> str:
 def doing(row: Envelope, run: RunState, now: int) -> Iterator[Reason]:
     """What the leg that drives the run has said it is doing."""
     reservation = run.reservation
-    if reservation is not None and reservation.not_before is not None and reservation.not_before > now:
+    if run.input_unguarded or run.unguarded is not None:
+        what = "the input" if run.input_unguarded else f"the answer of step {run.step}"
+        yield Reason(code="guarding", detail=f"The agent's guardrails look at {what}.", next=_patience(row, run))
+    elif reservation is not None and reservation.not_before is not None and reservation.not_before > now:
         yield Reason(code="model_backoff", detail=_backoff(run, reservation.step, reservation.not_before), next=GOES_ON)
     elif reservation is not None and reservation.leg in (row.leg, 0):
         model = "The model" if run.model is None else f"The model {run.model}"

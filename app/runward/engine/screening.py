@@ -12,7 +12,16 @@ from runward.agents.contexts import ToolContext
 from runward.agents.rules import Policy
 from runward.core.errors import RunwardError
 from runward.core.ids import canonical_json
-from runward.core.runs.calls import MAX_ARGUMENT_BYTES, MAX_CALLS_PER_TURN, ApprovalTerms, Call, CallStage, Result, parse_arguments
+from runward.core.runs.calls import (
+    MAX_ARGUMENT_BYTES,
+    MAX_CALLS_PER_TURN,
+    ApprovalTerms,
+    Call,
+    CallStage,
+    Result,
+    ToolTraits,
+    parse_arguments,
+)
 from runward.core.runs.facts import Broke, Happening, Screened, Screening
 from runward.core.runs.state import RunState
 from runward.core.text import clean, shorten
@@ -68,7 +77,8 @@ class Screener:
         offers = {**self._requested(), **self._deployed.waiting, **self._deployed.tools}
         calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
         for call in calls:
-            if call.offered and call.name in offers and not permitted(self._policy(), call.name):
+            offer = offers.get(call.name) if call.offered else None
+            if offer is not None and not self._policy().permits(call.name, offer.traits.effect.value):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
                 return self._broke("tool_not_allowed", message, {"tool_name": call.name})
         screenings = [await self._screening(call, offers) for call in calls]
@@ -103,7 +113,7 @@ class Screener:
         """How a person has to approve the call; None when nobody has to; a text when the author's predicate blocks it. A predicate decides
         once, when the model asks (I-32), and one that fails has not said that the call may run (I-29). What it blocks a person cannot edit
         a call into either (R21)."""
-        approval, always = approval_for(self._deployed.agent, self._policy(), call.name)
+        approval, always = approval_for(self._deployed.agent, self._policy(), offer.traits)
         if approval is None:
             return None
         edited = call.gate is not None and call.gate.verdict is not None and call.gate.verdict.issued is not None
@@ -144,15 +154,10 @@ def _rewritten(passage: Passage, canonical: str) -> tuple[Mapping[str, Any], str
     return json.loads(canonical_or_none), canonical_or_none
 
 
-def permitted(policy: Policy, tool_name: str) -> bool:
-    """Whether a policy lets a tool be called."""
-    return tool_name not in policy.deny_tools and (policy.allow_tools is None or tool_name in policy.allow_tools)
-
-
-def approval_for(agent: Agent, policy: Policy, tool_name: str) -> tuple[Approval | None, bool]:
+def approval_for(agent: Agent, policy: Policy, traits: ToolTraits) -> tuple[Approval | None, bool]:
     """How calls of a tool are approved, by its author or the run's policy; the policy's word is `always`."""
-    own = next((tool.approval for tool in agent.tools if tool.name == tool_name), None)
-    always = tool_name in policy.require_approval
+    own = next((tool.approval for tool in agent.tools if tool.name == traits.name), None)
+    always = policy.asks(traits.name, traits.effect.value)
     return (own or Approval() if always else own), always
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from runward.core.redaction import SECRETS, Redactor
 from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
 from runward.ports.bus import Bus
@@ -32,6 +33,8 @@ class Services:
     prices: Prices = field(default_factory=NoPrices)
     faults: FaultPoints | None = None
     """Where it breaks on purpose; None, as a rule: nowhere."""
+    redactor: Redactor = SECRETS
+    """Takes secrets out of what people are shown: those that look like one, and those that the process was started with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,7 @@ class Drive:
         outputs: OutputTerms | None = None,
         loops: bool = True,
         fallbacks: Sequence[str] = (),
+        guards_input: bool = False,
         terms: CallTerms | None = None,
         **limits: Any,
     ) -> None:
@@ -155,6 +156,7 @@ class Drive:
             fallbacks=fallbacks,
             outputs=outputs,
             loops=loops,
+            guards_input=guards_input,
             terms=self.terms,
         )
         self._take(emitted)

@@ -16,6 +16,8 @@ from runward.core.runs.decide import (
     CheckEvidence,
     ChooseModel,
     Decision,
+    GuardInput,
+    GuardOutput,
     LegOver,
     Probe,
     Project,
@@ -29,13 +31,28 @@ from runward.core.runs.decide import (
 from runward.core.runs.dues import work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.face import face_of
-from runward.core.runs.facts import AttemptEnded, Close, Happening, LegStarted, MailCame, Mark, ModelBrokenOff, Settle, TimeCame
+from runward.core.runs.facts import (
+    AnswerReceived,
+    AttemptEnded,
+    Close,
+    Happening,
+    InputGuarded,
+    LegStarted,
+    MailCame,
+    Mark,
+    ModelBrokenOff,
+    OutputGuarded,
+    Settle,
+    TimeCame,
+)
 from runward.core.runs.inputs import in_order
 from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
 from tests.unit.core.storing import TERMS, Store
+
+SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)
 
 
 @dataclass
@@ -80,7 +97,9 @@ class World:
 class Leg:
     """One worker driving the run."""
 
-    def __init__(self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool) -> None:
+    def __init__(
+        self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool, guards_output: bool = False
+    ) -> None:
         self.reopened = store.run.status.ended and not store.status.ended
         store.claim()
         self.store = store
@@ -105,6 +124,7 @@ class Leg:
                 last_write_at=store.updated_at,
                 exhausted=exhausted,
                 caretaker=caretaker,
+                guards_output=guards_output and not caretaker,
                 terms=CallTerms() if caretaker else TERMS,
             )
         )
@@ -113,7 +133,7 @@ class Leg:
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
         self.run, emitted = apply(self.run, fact)
-        if emitted.only_frames and not self.emitted and not isinstance(fact, AttemptEnded):
+        if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.waiting += emitted
         else:
             self.emitted += emitted
@@ -156,7 +176,7 @@ class Leg:
         self.take_facts()
         run, emitted, gated, decision = self.settled()
         if early and isinstance(decision, Work):
-            self._start([a for a in decision.start if isinstance(a, Screen | ChooseModel)], run)
+            self._start([a for a in decision.start if isinstance(a, Screen | ChooseModel | GuardInput | GuardOutput)], run)
             return False
         if unsaved:
             return True
@@ -185,7 +205,9 @@ class Leg:
             assert all(call.effect.repeatable for call in stopped), "what may not be repeated is waited for (R39)"
         if self.run.hold is not None:
             new = [activity for activity in work.start if activity not in self.going]
-            assert not [activity for activity in new if isinstance(activity, CallModel | Screen | Probe)], "a held run starts nothing (R39)"
+            assert not [activity for activity in new if isinstance(activity, CallModel | Screen | Probe | GuardInput | GuardOutput)], (
+                "a held run starts nothing (R39)"
+            )
         self._start([*work.start], self.run)
         for activity in work.stop:
             if activity in self.going:
@@ -206,6 +228,7 @@ class Leg:
                     assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
                     assert reserved.leg == self.number or (reserved.leg, self.number) == (0, 1)
                     assert not run.turn and run.model is not None
+                    assert not run.input_unguarded and self.store.messages, "the model sees an input that nobody looked at"
                     self.store.check_paired()
                 case RunCall():
                     receipt = self.store.receipts[activity.call_id]
@@ -220,6 +243,10 @@ class Leg:
                 case CheckEvidence():
                     effect = run.unknown(activity.call_id)
                     assert effect is not None and effect.claim is not None and effect.claim.evidence is not None
+                case GuardInput():
+                    assert run.input_unguarded and not self.store.messages
+                case GuardOutput():
+                    assert run.unguarded is not None and activity.step == run.step
                 case VerifyOutput():
                     stored = codec.decode(self.store.text)
                     assert (stored.verifying, stored.verify_attempts) == (True, activity.attempt), (

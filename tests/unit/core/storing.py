@@ -44,6 +44,7 @@ class Store:
         outputs: OutputTerms | None = None,
         loops: bool = True,
         fallbacks: tuple[str, ...] = (),
+        guards_input: bool = False,
     ) -> None:
         self.models = (model, *fallbacks)
         self.journal = Journal()
@@ -66,16 +67,18 @@ class Store:
         self.beyond = Amount()
         """What answers used beyond what was reserved for them."""
         message = Message(seq=1, role="user", content=(TextPart(text="hello"),))
+        self.input = (message,)
         run, emitted = begin(
             uid=UID,
             agent="support",
             created_at=T0,
             limits=limits,
             model=model,
-            messages=[message],
+            messages=self.input,
             fallbacks=fallbacks,
             outputs=outputs,
             loops=loops,
+            guards_input=guards_input,
             terms=TERMS,
         )
         self.text = codec.encode(run)
@@ -191,7 +194,16 @@ class Store:
     def _check(self, before: RunState, run: RunState) -> None:
         after = self.run
         unled = replace(
-            run, leg=0, worker="", binding="", reopened=False, caretaker=False, draining=False, hurried=False, terms=CallTerms()
+            run,
+            leg=0,
+            worker="",
+            binding="",
+            reopened=False,
+            caretaker=False,
+            draining=False,
+            hurried=False,
+            guards_output=False,
+            terms=CallTerms(),
         )
         assert after == unled, "state and receipts are not the run"
         assert (
@@ -212,7 +224,9 @@ class Store:
         self._check_ledger(before, run)
         turn = sum(1_500 + len(call.arguments) + len(call.name) + len(call.provider_id) for call in run.turn)
         unsettled = sum(1_500 + len(effect.arguments) for effect in run.unknowns)
-        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled, "the state grows with the history (R7)"
+        unseen = run.unguarded
+        waits = 0 if unseen is None else 500 + len(unseen.text) + len(unseen.reasoning) + 1_500 * len(unseen.calls)
+        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled + waits, "the state grows with the history (R7)"
         self._check_page(run)
 
     def _check_output(self, before: RunState, run: RunState) -> None:
@@ -276,6 +290,7 @@ class Store:
     def check_ended(self) -> None:
         """What holds of every run that is over."""
         run = self.run
+        assert run.unguarded is None, "an answer waits for guardrails for ever"
         assert self.journal.ends_final and run.ended is not None and run.turn == () and run.reservation is None and run.hold is None
         self.check_paired()
         assert Page.of(self.messages) == self.journal.page

@@ -20,7 +20,7 @@ from tests.unit.core.driving import T0, Drive, ok
 from tests.unit.core.test_views import STORIES
 from tests.unit.core.tooling import asked, terms
 
-LEG_ONLY = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried", "terms"}
+LEG_ONLY = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried", "guards_output", "terms"}
 
 
 def unled(run: RunState) -> RunState:
@@ -116,6 +116,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
             "events_after",
         ),
         *("fallbacks", "failovers", "outputs", "candidate", "output_attempts", "verify_attempts", "verifying", "output"),
+        *("input_unguarded", "unguarded"),
         *(
             "text",
             "usage",

@@ -15,9 +15,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind, cancel_key, retry_key
+from runward.core.messages import Message, TextPart
 from runward.core.runs import frames
 from runward.core.runs.calls import CallStage, How, Result
-from runward.core.runs.decide import CallModel, CheckEvidence, ChooseModel, Probe, Project, RunCall, Screen, VerifyOutput, due_ending
+from runward.core.runs.decide import (
+    CallModel,
+    CheckEvidence,
+    ChooseModel,
+    GuardInput,
+    GuardOutput,
+    Probe,
+    Project,
+    RunCall,
+    Screen,
+    VerifyOutput,
+    due_ending,
+)
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.facts import (
     AnswerReceived,
@@ -27,9 +40,12 @@ from runward.core.runs.facts import (
     CheckpointSaved,
     DrainAsked,
     EvidenceChecked,
+    Guarded,
+    InputGuarded,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    OutputGuarded,
     Probed,
     Projected,
     Screened,
@@ -101,6 +117,7 @@ TROUBLE = [
 ]
 SELDOM = st.sampled_from([False] * 5 + [True])
 MOSTLY = st.sampled_from([True] * 5 + [False])
+GUARDS = st.sets(st.sampled_from(["input", "output"]))
 
 
 def usage_of(used: str, reservation: Reservation) -> Usage:
@@ -124,11 +141,20 @@ class Runs(RuleBasedStateMachine):
         model=st.sampled_from(["test:model", "test:model", None]),
         gated=st.sets(st.sampled_from([*GATES])),
         typed=st.tuples(OUTPUTS, st.booleans(), FALLBACKS),
+        guards=GUARDS,
     )
-    def create(self, limits: Limits, model: str | None, gated: set[str], typed: tuple[OutputTerms | None, bool, tuple[str, ...]]) -> None:
+    def create(
+        self,
+        limits: Limits,
+        model: str | None,
+        gated: set[str],
+        typed: tuple[OutputTerms | None, bool, tuple[str, ...]],
+        guards: set[str],
+    ) -> None:
         self.gates = {name: GATES[name] for name in sorted(gated)}
+        self.guards = guards
         outputs, loops, fallbacks = typed
-        self.store = Store(limits, model, outputs=outputs, loops=loops, fallbacks=fallbacks)
+        self.store = Store(limits, model, outputs=outputs, loops=loops, fallbacks=fallbacks, guards_input="input" in guards)
         self.world = World()
         self.leg: Leg | None = None
         self.at = T0
@@ -152,7 +178,8 @@ class Runs(RuleBasedStateMachine):
                 self._round(early=data.draw(st.booleans()))
 
     def _claim(self, *, caretaker: bool, exhausted: bool = False) -> None:
-        self.leg = Leg(self.store, self.world, self.at, recovered=self.died, exhausted=exhausted, caretaker=caretaker)
+        guards = "output" in self.guards
+        self.leg = Leg(self.store, self.world, self.at, recovered=self.died, exhausted=exhausted, caretaker=caretaker, guards_output=guards)
         self.died = False
 
     def _round(self, *, early: bool = False, unsaved: bool = False, unacted: bool = False) -> None:
@@ -185,7 +212,7 @@ class Runs(RuleBasedStateMachine):
             self._claim(caretaker=True)
             self._round()
         typed = data.draw(st.tuples(OUTPUTS, st.booleans(), FALLBACKS))
-        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))), typed)
+        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))), typed, data.draw(GUARDS))
 
     def _retries(self) -> bool:
         key = retry_key(self.store.revision)
@@ -290,6 +317,8 @@ class Runs(RuleBasedStateMachine):
                 self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=data.draw(st.sampled_from([RATES, RATES, None]))))
             case CallModel():
                 self._model(activity, going, data)
+            case GuardInput() | GuardOutput():
+                self._guard(activity, going, data.draw(st.sampled_from(["", "", "rewrite", "block"])))
             case Screen():
                 self._screen(activity, going, refuses=data.draw(SELDOM))
             case RunCall():
@@ -308,6 +337,22 @@ class Runs(RuleBasedStateMachine):
         assert self.leg is not None
         del self.leg.going[activity]
         self.leg.facts.append(fact)
+
+    def _guard(self, activity: GuardInput | GuardOutput, going: Going, action: str) -> None:
+        """Guardrails look at the input or at an answer, and are as good as their word."""
+        said: tuple[Guarded, ...] = ()
+        if action == "block":
+            said = (Guarded(hook="on_it", action="block", name="guard", reason="no"),)
+        elif action:
+            said = (Guarded(hook="on_it", action="rewrite", name="guard"),)
+        if isinstance(activity, GuardInput):
+            message = Message(seq=1, role="user", content=(TextPart(text="HELLO" if action else "hello"),))
+            self._report(activity, InputGuarded(at=self.at, messages=None if action == "block" else (message,), guarded=said))
+            return
+        answer = going.run.unguarded
+        assert answer is not None
+        left = replace(answer, text=answer.text.upper(), reasoning="") if action else answer
+        self._report(activity, OutputGuarded(at=self.at, step=activity.step, answer=None if action == "block" else left, guarded=said))
 
     def _screen(self, activity: Screen, going: Going, *, refuses: bool = False) -> None:
         to_see = (CallStage.PROPOSED, CallStage.CLEARED)
@@ -366,13 +411,16 @@ class Runs(RuleBasedStateMachine):
 
     def _streams(self, activity: CallModel, going: Going, kind: str) -> None:
         assert self.leg is not None
+        withheld = going.run.withholds
         delta = f"<{activity.step}/{activity.attempt} {kind} {len(going.text) + len(going.reasoning)}>"
         if kind == "text":
             going.text += delta
-            self.leg.waiting += Emitted(frames=(frames.text_delta(activity.step, activity.attempt, delta),))
+            said = frames.text_delta(activity.step, activity.attempt, delta)
         else:
             going.reasoning += delta
-            self.leg.waiting += Emitted(frames=(frames.reasoning_delta(activity.step, activity.attempt, delta),))
+            said = frames.reasoning_delta(activity.step, activity.attempt, delta)
+        if not withheld:
+            self.leg.waiting += Emitted(frames=(said,))
 
     def _answers(
         self, activity: CallModel, going: Going, calls: list[CallAsked], finish: str, used: str = "less", *, fits: bool = True
@@ -499,6 +547,8 @@ class Runs(RuleBasedStateMachine):
                     self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
                 case CallModel():
                     self._answers(activity, going, [], "stop")
+                case GuardInput() | GuardOutput():
+                    self._guard(activity, going, "")
                 case Screen():
                     self._screen(activity, going)
                 case Probe():

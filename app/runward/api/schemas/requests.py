@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from runward.api.headers import MAX_WAIT_SECONDS
 from runward.api.query_strings import Cursor, Limit, Query, Truth, Whole
 from runward.api.schemas.messages import Input, ToolName
+from runward.api.schemas.pending import EffectName
 from runward.api.schemas.values import Body, Dollars, Label, Metadata, NewId, Reason, Time, Tokens
 from runward.ports.reads import Order
 
@@ -17,6 +18,7 @@ MAX_SECONDS = 31_536_000
 MAX_TOOLS = 64
 MAX_DESCRIPTION = 4_096
 
+ModelName = Annotated[str, Field(min_length=1, max_length=255)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
 
 
@@ -70,6 +72,13 @@ class PolicyIn(Body):
     allow_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] | None = Field(default=None, description="The only ones.")
     deny_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     require_approval: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    allow_models: Annotated[list[ModelName], Field(max_length=MAX_TOOLS)] | None = Field(default=None, description="The only ones.")
+    allow_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] | None = Field(
+        default=None, description="The only effects of tools that may be called: `read`, for instance."
+    )
+    approve_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] = Field(
+        default_factory=list, description="A person approves calls of tools with these effects."
+    )
 
 
 class CreateRun(Body):

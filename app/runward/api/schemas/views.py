@@ -248,7 +248,8 @@ class AgentView(View):
     context_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     verified: bool
-    policy: dict[str, list[str] | None]
+    guardrails: dict[str, list[str]]
+    policy: dict[str, list[str] | int | None]
     limits: dict[str, Any]
     overhead_tokens: int
     max_output_tokens: int | None

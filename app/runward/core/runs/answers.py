@@ -6,13 +6,14 @@ from runward.core.errors import InvariantViolated
 from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
-from runward.core.runs import budget, frames, outputs, turns
-from runward.core.runs.budget import Plan, Refusal
+from runward.core.runs import budget, frames, guarding, outputs, turns
+from runward.core.runs.budget import Refusal, replanned, with_plan
 from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import AnswerReceived, CallAsked, CallRefused, ModelBrokenOff, ModelChosen, ModelFailed
+from runward.core.runs.facts import AnswerReceived, CallAsked, CallRefused, ModelBrokenOff, ModelChosen, ModelFailed, OutputGuarded
+from runward.core.runs.guarding import CUT_SHORT
 from runward.core.runs.sentences import CUT_OFF, NO_TOOLS_NOW
-from runward.core.runs.state import Ending, Failover, Failure, Phase, Reservation, RunState, StopReason
+from runward.core.runs.state import Answer, Ending, Failover, Failure, Phase, Reservation, RunState, StopReason
 from runward.core.values import replace
 
 Applied = tuple[RunState, Emitted]
@@ -23,8 +24,6 @@ LONGEST_RETRY_AFTER_MS = 60_000
 
 CIRCUIT_OPEN = "circuit_open"
 """The code of a call that was not made, because its model kept failing."""
-
-_CUT_OFF = {"length": StopReason.LENGTH, "content_filter": StopReason.CONTENT_FILTER, "refusal": StopReason.REFUSAL}
 
 
 def reserved(run: RunState) -> Applied:
@@ -61,30 +60,29 @@ def taken_over(run: RunState) -> Applied:
     return _dropped(run, sent=True, billed=True)
 
 
-def with_plan(reservation: Reservation, made: Plan) -> Reservation:
-    """A reservation with what is reserved by it."""
-    return replace(reservation, prompt=made.prompt, output=made.output, picos=made.picos, cut=made.cut)
-
-
 def chosen(run: RunState, fact: ModelChosen) -> RunState:
     """Which model it is, is known, and what it costs: what the call in hand is reserved with is known only now."""
     rates = run.terms.rates if fact.rates is None else {**run.terms.rates, fact.model: fact.rates}
     run = replace(run, model=fact.model, terms=replace(run.terms, rates=rates))
     if fact.rates is not None and run.limits.max_cost_usd is not None:
         run = replace(run, rates={**run.rates, fact.model: fact.rates})
-    if run.reservation is None or not run.model_call_open:
-        return run
-    made = budget.planned(run, run.reservation.prompt)
-    if isinstance(made, Refusal):
-        return replace(run, ending=run.ending or made.ending)
-    return replace(run, reservation=with_plan(run.reservation, made))
+    return replanned(run, None if run.reservation is None else run.reservation.prompt)
 
 
 def received(run: RunState, fact: AnswerReceived) -> Applied:
-    """A whole answer: it is stored, and its calls, if they may run, become the turn in hand."""
+    """A whole answer. One that may be the run's own waits for the guardrails on output, where there are some."""
     reservation = _check(run, fact.step, fact.attempt)
-    asked = [_call(run, index, call) for index, call in enumerate(fact.calls, 1)]
-    message = _message(run, fact, asked)
+    answer = Answer(
+        text=fact.text,
+        reasoning=fact.reasoning,
+        calls=tuple(_call(run, index, call) for index, call in enumerate(fact.calls, 1)),
+        finish=fact.finish,
+        opaque=fact.opaque,
+        opaque_format=fact.opaque_format,
+        output=fact.output,
+        complaint=fact.complaint,
+        cut=fact.cut or reservation.cut,
+    )
     usage = replace(fact.usage, model_calls=1)
     run = replace(
         run,
@@ -92,32 +90,53 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         step_open=False,
         model_failures=0,
         model_failure="",
-        text=fact.text,
         usage=run.usage.plus(usage),
         ledger=run.ledger.settled(run.model or "", usage, budget.rates_of(run, run.model), reservation.amount),
-        messages=message.seq,
         finish_reason=fact.finish,
         step_usage=usage,
     )
-    run = budget.heard(run, (message,), usage)
-    said = Emitted(messages=(message,), frames=(frames.usage(usage, run.usage),))
+    counted = Emitted(frames=(frames.usage(usage, run.usage),))
+    if run.guards_output and guarding.looks_at(run, answer):
+        return replace(run, unguarded=answer), counted
+    run, said = stored(run, answer, fact.at, withheld=run.withholds)
+    return run, counted + said
+
+
+def guarded(run: RunState, fact: OutputGuarded) -> Applied:
+    """The guardrails have let an answer pass, or it goes no further: then nobody sees it, and the run stops (R10)."""
+    if run.unguarded is None or fact.step != run.step:
+        return run, NOTHING
+    said = turns.guardrails_said(fact.guarded)
+    if fact.answer is None:
+        run, dropped = guarding.dropped(run)
+        return replace(run, ending=guarding.stopped(StopReason.GUARDRAIL_OUTPUT, fact.guarded)), said + dropped
+    run, more = stored(replace(run, unguarded=None), fact.answer, fact.at, withheld=True)
+    return run, said + more
+
+
+def stored(run: RunState, answer: Answer, at: int, *, withheld: bool) -> Applied:
+    """The answer enters the transcript, and its calls, if they may run, become the turn in hand. `withheld`: its text was not shown while
+    it was written, so that it is now."""
+    message = _message(run, answer)
+    said = (_told(run, answer) if withheld else NOTHING) + Emitted(messages=(message,))
+    run = budget.heard(replace(run, text=answer.text, messages=message.seq), (message,), run.step_usage)
     finalizing = run.phase is Phase.FINALIZING
-    stopped = _CUT_OFF.get(fact.finish)
-    if asked:
-        run = replace(run, turn=tuple(asked))
+    stopped = CUT_SHORT.get(answer.finish)
+    if answer.calls:
+        run = replace(run, turn=answer.calls)
         if stopped is None and not finalizing:
             return run, said
-        run, answered = turns.cut_off(run, fact.at, CUT_OFF if stopped else NO_TOOLS_NOW)
+        run, answered = turns.cut_off(run, at, CUT_OFF if stopped else NO_TOOLS_NOW)
         said += answered
     run, finished = turns.step_finished(run)
     said += finished
-    if fact.finish == "length" and (fact.cut or reservation.cut):
+    if answer.finish == "length" and answer.cut:
         return replace(run, ending=budget.over_budget(run)), said
-    if stopped is not None and not (finalizing and fact.finish == "length"):
+    if stopped is not None and not (finalizing and answer.finish == "length"):
         return replace(run, ending=Ending(status=Status.STOPPED, reason=stopped)), said
     if run.outputs is None:
         return replace(run, ending=Ending(status=Status.COMPLETED)), said
-    run, more = outputs.answered(run, fact) if finalizing else outputs.finalizing(run)
+    run, more = outputs.answered(run, answer) if finalizing else outputs.finalizing(run)
     return run, said + more
 
 
@@ -220,15 +239,23 @@ def _call(run: RunState, index: int, asked: CallAsked) -> Call:
     )
 
 
-def _message(run: RunState, fact: AnswerReceived, calls: list[Call]) -> Message:
-    reasoning = (ReasoningPart(text=fact.reasoning),) if fact.reasoning else ()
-    text = (TextPart(text=fact.text),) if fact.text else ()
+def _told(run: RunState, answer: Answer) -> Emitted:
+    """What was withheld while it was written, in one piece."""
+    reasoning = (frames.reasoning_delta(run.step, run.attempt, answer.reasoning),) if answer.reasoning else ()
+    text = (frames.text_delta(run.step, run.attempt, answer.text),) if answer.text else ()
+    return Emitted(frames=(*reasoning, *text))
+
+
+def _message(run: RunState, answer: Answer) -> Message:
+    reasoning = (ReasoningPart(text=answer.reasoning),) if answer.reasoning else ()
+    text = (TextPart(text=answer.text),) if answer.text else ()
+    calls = answer.calls
     asked = tuple(ToolCallPart(tool_call_id=call.id, tool_name=call.name, arguments=parse_arguments(call.arguments)[0]) for call in calls)
     return Message(
         seq=run.messages + 1,
         role="assistant",
         step=run.step,
         content=(*reasoning, *text, *asked),
-        opaque=fact.opaque,
-        opaque_format=fact.opaque_format,
+        opaque=answer.opaque,
+        opaque_format=answer.opaque_format,
     )

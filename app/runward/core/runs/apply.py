@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, budget, frames, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, budget, frames, guarding, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -23,12 +23,14 @@ from runward.core.runs.facts import (
     EvidenceChecked,
     Fact,
     GiveBack,
+    InputGuarded,
     LegStarted,
     MailCame,
     Mark,
     ModelBrokenOff,
     ModelChosen,
     ModelFailed,
+    OutputGuarded,
     Probed,
     Projected,
     Reserve,
@@ -82,6 +84,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.failed(run, fact)
         case ModelBrokenOff():
             return answers.broken_off(run, fact)
+        case InputGuarded() | OutputGuarded():
+            return guarding.input_guarded(run, fact) if isinstance(fact, InputGuarded) else answers.guarded(run, fact)
         case Screened():
             return turns.screened(run, fact)
         case Mark():
@@ -129,7 +133,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
     if fact.reopened:
         run = _reopened(run)
     run = replace(run, leg=fact.leg, worker=fact.worker, binding=fact.binding, reopened=fact.reopened, caretaker=fact.caretaker)
-    run = replace(run, terms=fact.terms)
+    run = replace(run, guards_output=fact.guards_output, terms=fact.terms)
     if run.status.ended:
         return run, NOTHING
     run = replace(
@@ -180,6 +184,9 @@ def _end(run: RunState, fact: End) -> Applied:
     if run.turn:
         run, answered = turns.cut_short(run, fact.at)
         said += answered
+    if run.unguarded is not None:
+        run, dropped = guarding.dropped(run)
+        said += dropped
     if run.finish_reason:
         run, finished = turns.step_finished(run)
         said += finished

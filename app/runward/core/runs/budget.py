@@ -9,7 +9,7 @@ from typing import Any
 from runward.core.kernel.actor import Status
 from runward.core.messages import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runward.core.runs.ledger import Amount, Rates, picos_of, rate_for
-from runward.core.runs.state import Ending, Failure, RunState, StopReason
+from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
 from runward.core.usage import Usage
 from runward.core.values import replace
 
@@ -82,6 +82,21 @@ def planned(run: RunState, prompt: int | None = None) -> Plan | Refusal:
         rates=rates_of(run, run.model),
         wanted=run.terms.max_output_tokens,
     )
+
+
+def with_plan(reservation: Reservation, made: Plan) -> Reservation:
+    """A reservation with what is reserved by it."""
+    return replace(reservation, prompt=made.prompt, output=made.output, picos=made.picos, cut=made.cut)
+
+
+def replanned(run: RunState, prompt: int | None = None) -> RunState:
+    """The run that learned more about its next call, before that is made: what is reserved for it changes, or it is not made at all."""
+    if run.reservation is None or not run.model_call_open:
+        return run
+    made = planned(run, prompt)
+    if isinstance(made, Refusal):
+        return replace(run, ending=run.ending or made.ending)
+    return replace(run, reservation=with_plan(run.reservation, made))
 
 
 def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, wanted: int | None) -> Plan | Refusal:

@@ -11,7 +11,7 @@ from runward.core.runs.state import RunState
 from runward.core.values import replace
 
 _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
-_OF_THE_LEG = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried", "terms"}
+_OF_THE_LEG = {"leg", "worker", "binding", "reopened", "caretaker", "draining", "hurried", "guards_output", "terms"}
 
 
 def encode(run: RunState) -> str:

@@ -32,6 +32,18 @@ class CallModel:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardInput:
+    """Show the input to the agent's guardrails, before anything else sees it. No effect: it may happen again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardOutput:
+    """Show the answer of a step to the agent's guardrails, before it is stored, shown or verified. No effect: it may happen again."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """Take the turn's proposed and cleared calls through stations 2 to 4. No effect: it may happen again."""
 
@@ -77,7 +89,7 @@ class VerifyOutput:
     attempt: int
 
 
-Activity = VerifyOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
+Activity = VerifyOutput | GuardInput | GuardOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +123,8 @@ def decide(run: RunState, at: int) -> Decision:
         return Work(stop=stop) if stop else End(at=at, ending=ending)
     if run.turn:
         return _turn(run, at)
+    if run.unguarded is not None:
+        return _unguarded(run, at)
     if run.candidate is not None:
         return _candidate(run, at)
     if run.model_call_open:
@@ -145,6 +159,15 @@ def in_flight(run: RunState) -> tuple[Activity, ...]:
     return calls
 
 
+def _unguarded(run: RunState, at: int) -> Decision:
+    """An answer waits for the guardrails: they are asked, unless the run is parked, has to go, or its code is not here."""
+    if run.hold is not None:
+        return Suspend(at=at)
+    if run.hurried or run.caretaker:
+        return GiveBack(at=at)
+    return Work(start=(GuardOutput(run.step), *_checks(run)))
+
+
 def _candidate(run: RunState, at: int) -> Decision:
     """A candidate is there: the verifier is asked, unless the run is parked or has to go."""
     if run.verifying and not (run.hurried or run.caretaker):
@@ -171,6 +194,8 @@ def _model_call(run: RunState, at: int) -> Work:
         return Work(stop=(call,))
     if run.hold is not None:
         return Work(start=tuple(_checks(run)), finish=(call,))
+    if run.input_unguarded:
+        return Work(start=(GuardInput(), *_checks(run)))
     if run.model is None:
         return Work(start=(ChooseModel(),))
     return Work(start=(call, *_checks(run)))

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runward.core.kernel.mail import Mail
+from runward.core.messages import Message
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
 from runward.core.runs.ledger import CallTerms, Rates
-from runward.core.runs.state import Ending
+from runward.core.runs.state import Answer, Ending
 from runward.core.runs.unsettled import ProbeStatus
 from runward.core.usage import Usage
 
@@ -21,8 +22,8 @@ from runward.core.usage import Usage
 class LegStarted:
     """A worker took the run. `recovered`: the leg before it did not give it back; `last_write_at` is when it last wrote. `exhausted`: that
     happened too often by now (R40). `caretaker`: this worker lacks the agent's code and does only what needs none (R41). `reopened`: the
-    run had failed and somebody asked for another try (R10). `binding` is what code has to provide to drive it; `terms` is what this worker
-    knows of its model calls."""
+    run had failed and somebody asked for another try (R10). `binding` is what code has to provide to drive it.
+    `guards_output`: that code has guardrails on output; `terms` is what this worker knows of the run's model calls."""
 
     at: int
     leg: int
@@ -33,6 +34,7 @@ class LegStarted:
     last_write_at: int = 0
     exhausted: bool = False
     caretaker: bool = False
+    guards_output: bool = False
     terms: CallTerms = field(default_factory=CallTerms)
 
 
@@ -142,6 +144,25 @@ class Guarded:
     action: Literal["block", "rewrite"]
     name: str
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputGuarded:
+    """The guardrails looked at the input: `messages` is what they have left of it; None when one of them blocked it."""
+
+    at: int
+    messages: tuple[Message, ...] | None
+    guarded: tuple[Guarded, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputGuarded:
+    """The guardrails looked at the answer of a step: `answer` is what they have left of it; None when one of them blocked it."""
+
+    at: int
+    step: int
+    answer: Answer | None
+    guarded: tuple[Guarded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +343,8 @@ Happening = (
     | CallRefused
     | ModelFailed
     | ModelBrokenOff
+    | InputGuarded
+    | OutputGuarded
     | Screened
     | AttemptEnded
     | CheckpointSaved

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runward.core.kernel.frames import Frame
+from runward.core.redaction import SECRETS, shown_arguments
 from runward.core.runs.calls import Awaited, Call, Gate, Result
 from runward.core.runs.state import Phase
 from runward.core.times import rfc3339
@@ -68,7 +69,7 @@ def tool_approval_request(call: Call, gate: Gate) -> Frame:
         "approval_id": gate.id,
         "tool_call_id": call.id,
         "tool_name": call.name,
-        "arguments": json.loads(call.arguments),
+        "arguments": shown_arguments(call.arguments),
     }
     if gate.expires_at is not None:
         fields["expires_at"] = rfc3339(gate.expires_at)
@@ -141,7 +142,7 @@ def guardrail(hook: str, action: str, name: str, reason: str | None) -> Frame:
     """A guardrail blocked or rewrote something; what it was is not shown."""
     fields: dict[str, Any] = {"hook": hook, "action": action, "name": name}
     if reason is not None:
-        fields["reason"] = reason
+        fields["reason"] = SECRETS.text(reason)
     return Frame(type="guardrail", fields=fields)
 
 

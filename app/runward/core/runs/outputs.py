@@ -9,9 +9,9 @@ from runward.core.messages import Message, TextPart
 from runward.core.runs import frames
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied
-from runward.core.runs.facts import AnswerReceived, VerdictGiven
+from runward.core.runs.facts import VerdictGiven
 from runward.core.runs.sentences import FINAL_ANSWER, repair
-from runward.core.runs.state import Candidate, Ending, Phase, RunState, StopReason
+from runward.core.runs.state import Answer, Candidate, Ending, Phase, RunState, StopReason
 from runward.core.runs.view import control
 from runward.core.values import replace
 
@@ -22,14 +22,14 @@ def finalizing(run: RunState) -> Applied:
     return run, asked + Emitted(frames=(frames.data_agent(control(run)),))
 
 
-def answered(run: RunState, fact: AnswerReceived) -> Applied:
+def answered(run: RunState, answer: Answer) -> Applied:
     """A turn of finalization gave a candidate, or something that is none."""
-    if fact.complaint is not None:
-        return _refused(run, fact.complaint)
-    run = replace(run, candidate=Candidate(value=fact.output), output_attempts=0)
+    if answer.complaint is not None:
+        return _refused(run, answer.complaint)
+    run = replace(run, candidate=Candidate(value=answer.output), output_attempts=0)
     if run.outputs is not None and run.outputs.verifies:
         return run, NOTHING
-    return _accepted(run, fact.output), NOTHING
+    return _accepted(run, answer.output), NOTHING
 
 
 def verifying(run: RunState) -> Applied:

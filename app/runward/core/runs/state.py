@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ConfigDict
+
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
@@ -41,6 +43,8 @@ class StopReason(StrEnum):
     OUTPUT_ATTEMPTS_EXHAUSTED = "output_attempts_exhausted"
     VERIFICATION_ATTEMPTS_EXHAUSTED = "verification_attempts_exhausted"
     VERIFICATION_INCONCLUSIVE = "verification_inconclusive"
+    GUARDRAIL_INPUT = "guardrail_input"
+    GUARDRAIL_OUTPUT = "guardrail_output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,24 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a model answered, whole. In finalization `output` is the value it stands for, or `complaint` says why it is none. `cut`: it
+    could be less long than asked for, because of what was left."""
+
+    __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    text: str
+    finish: str
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    opaque: bytes | None = None
+    opaque_format: str | None = None
+    output: Any = None
+    complaint: str | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
     """A model failed before it had said anything, and the next one was asked in its place (R31)."""
 
@@ -141,6 +163,8 @@ class RunState:
     - `outputs`: the answer has a type. `candidate` is verified now or next, `verifying` says that the verifier was asked;
       `output_attempts` counts the answers since the last candidate that were none, `verify_attempts` the verifier's attempts. `output` is
       the accepted answer, in an ended run.
+    - `input_unguarded`: the input is not in the transcript yet, the agent's guardrails look at it first. `unguarded` is an answer that they
+      have not looked at: neither stored as a message nor shown.
     - `hold` parks the run; `holds` and `releases` count those applied. `denied`: a call was denied, or nobody decided in time.
     - `ending` is decided and waits for what is in flight; `cancel` and `out_of_time` outrank it.
     - `worked_ms` is what earlier legs worked; `leg_started_at` when this one began.
@@ -169,6 +193,8 @@ class RunState:
     verify_attempts: int = 0
     verifying: bool = False
     output: Any = None
+    input_unguarded: bool = False
+    unguarded: Answer | None = None
     step: int = 0
     attempt: int = 0
     step_open: bool = False
@@ -207,7 +233,13 @@ class RunState:
     caretaker: bool = False
     draining: bool = False
     hurried: bool = False
+    guards_output: bool = False
     terms: CallTerms = field(default_factory=CallTerms)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether what the model says now may be the answer, and is shown only once guardrails have let it pass."""
+        return self.guards_output and (self.outputs is None or self.phase is Phase.FINALIZING)
 
     @property
     def waiting_on(self) -> Wait:

@@ -34,7 +34,7 @@ def screened(run: RunState, fact: Screened) -> Applied:
             said += _announced(call, screening)
         if call.stage in (CallStage.PROPOSED, CallStage.CLEARED) and screening is not None:
             run, emitted = _screened(run, call, screening, fact.at)
-            said += _guarded(screening.guarded) + emitted
+            said += guardrails_said(screening.guarded) + emitted
     return run, said
 
 
@@ -57,7 +57,7 @@ def _announced(call: Call, screening: Screening | None = None) -> Emitted:
     return Emitted(frames=(frames.tool_call(call, issued, effect, gated),))
 
 
-def _guarded(guarded: Iterable[Guarded]) -> Emitted:
+def guardrails_said(guarded: Iterable[Guarded]) -> Emitted:
     """What guardrails did."""
     return Emitted(frames=tuple(frames.guardrail(each.hook, each.action, each.name, each.reason) for each in guarded))
 
@@ -167,7 +167,7 @@ def projected(run: RunState, fact: Projected) -> Applied:
     if call.settled is not None and call.settled["decision"] == Decision.RESULT and not result.is_error:
         result = replace(result, outcome="reconciled")
     run, answered = ended(run, call, result, fact.at, CallEvent.PROJECTED)
-    return run, _guarded(fact.guarded) + answered
+    return run, guardrails_said(fact.guarded) + answered
 
 
 def closed(run: RunState, fact: CloseTurn) -> Applied:

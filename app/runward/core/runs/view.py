@@ -10,6 +10,7 @@ from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.frames import Frame
 from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
+from runward.core.redaction import SECRETS, shown_arguments
 from runward.core.runs import budget
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.frames import data_agent, usage_fields
@@ -176,6 +177,7 @@ def _item(call: Call) -> dict[str, Any]:
 def _approval(call: Call, gate: Gate) -> dict[str, Any]:
     return {
         **_item(call),
+        "arguments": shown_arguments(call.arguments),
         "approval_id": gate.id,
         "effect": call.effect.value,
         "editable": gate.editable,
@@ -215,7 +217,7 @@ def _unknown(run: RunState, effect: UnknownEffect) -> dict[str, Any]:
         "step": effect.step,
         "tool_name": effect.tool_name,
         "effect": effect.effect.value,
-        "arguments": json.loads(effect.arguments),
+        "arguments": shown_arguments(effect.arguments),
         "idempotency_key": idempotency_key(run.uid, effect.tool_call_id),
         "attempt": effect.attempt,
         "started_at": rfc3339(effect.started_at),
@@ -229,7 +231,7 @@ def _unknown(run: RunState, effect: UnknownEffect) -> dict[str, Any]:
 def _stop(ended: Ending | None) -> dict[str, Any] | None:
     if ended is None or ended.reason is None:
         return None
-    return {"reason": ended.reason.value, "details": dict(ended.details)}
+    return {"reason": ended.reason.value, "details": SECRETS.json(ended.details)}
 
 
 def _error(ended: Ending | None) -> dict[str, Any] | None:
@@ -237,4 +239,5 @@ def _error(ended: Ending | None) -> dict[str, Any] | None:
         return None
     failure = ended.failure
     details = {**failure.details, **ended.details}
-    return {"code": failure.code, "message": failure.message, "transient": failure.transient, "details": details}
+    told = {"message": SECRETS.text(failure.message), "details": SECRETS.json(details)}
+    return {"code": failure.code, "transient": failure.transient, **told}

@@ -1,0 +1,48 @@
+"""What is logged, and what is taken out before it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import pytest
+
+from runward.core.redaction import knowing
+from runward.settings import Settings
+from runward.telemetry import logging_telemetry
+from runward.wiring import redactor_of
+
+KEY = "sk-abcdefghijklmnopqrstuv"
+
+
+def test_no_secret_is_logged_whoever_logs_it(capfd: pytest.CaptureFixture[str]) -> None:
+    telemetry = logging_telemetry("json", knowing(["the key of this process"]))
+    telemetry.event("asked", url=f"https://ann:hunter2@db/x?key={KEY}", nested=[{"password": "hunter2"}], count=7)
+    root, before = logging.getLogger(), [*logging.getLogger().handlers]
+    level, hook = root.level, threading.excepthook
+    try:
+        telemetry.take_over()
+        logging.getLogger("shop").warning("sent with %s", "the key of this process")
+    finally:
+        logging.captureWarnings(False)
+        root.handlers[:] = before
+        root.setLevel(level)
+        threading.excepthook = hook
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert lines[0]["url"] == "https://ann:[redacted password]@db/x?key=[redacted key]"
+    assert (lines[0]["nested"], lines[0]["count"], lines[0]["event"]) == ([{"password": "[redacted password]"}], 7, "asked")
+    assert (lines[1]["event"], lines[1]["logger"]) == ("sent with [redacted secret]", "shop")
+
+
+def test_a_process_knows_the_secrets_it_was_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", "a-provider-key")
+    settings = Settings(
+        database_url="postgresql+asyncpg://ann:p%40ssword@db/x",
+        redis_url="redis://:redis-word@cache/0",  # type: ignore[arg-type]
+        secret_key="a secret key of some length",  # type: ignore[arg-type]
+    )
+    redactor = redactor_of(settings)
+    for secret in ("a-provider-key", "p%40ssword", "p@ssword", "redis-word", "a secret key of some length"):
+        assert redactor.text(f"<{secret}>") == "<[redacted secret]>"
+        assert secret not in repr(redactor)
