@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 POLL_WITH_BUS_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@|[?&]password=([^&]+)")
-_SECRET_NAME = re.compile(r"(?i:.*_)?(?i:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)")
+_SECRET_NAME = re.compile(
+    r"(?i:.*_)?(?i:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)
 
 
 def registry_of(settings: Settings) -> Registry:
