@@ -7,7 +7,7 @@ PY := .venv/bin/python
 INSTALLED := .venv/.installed
 FIND_PYTHON := python3 python3.13 python3.12 python3.11 python
 
-.PHONY: help install run test check fmt bench mutants soak audit openapi lock clean moved
+.PHONY: help install run test check fmt explore bench mutants soak audit openapi lock clean moved
 .DEFAULT_GOAL := help
 
 help:                   ## this list
@@ -29,6 +29,9 @@ check: $(INSTALLED)     ## lint, format, types, layers, sizes
 fmt: $(INSTALLED)       ## format, and mend what can be mended
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
+
+explore: $(INSTALLED)   ## the tests of properties with cases that nobody has tried: each time others (a part of it: ARGS="tests/unit/core/test_machine.py")
+	$(PY) -m pytest -n $(WORKERS) --hypothesis-profile=explore $(or $(ARGS),$$(grep -rl '^from hypothesis' --include='test_*.py' tests))
 
 bench: $(INSTALLED)     ## how fast, against the least code that does the same: six minutes (a look: ARGS=--quick; a part: ARGS=sqlite)
 	$(PY) -m tests.bench $(ARGS)

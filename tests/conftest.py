@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.databases import Databases
 from tests.support.servers import Postgres, Redis
 from tests.support.shared import SharedServers
+
+settings.register_profile("suite", derandomize=True)
+"""The same cases on every machine and every day: who changed nothing has broken nothing."""
+settings.register_profile("explore", derandomize=False, print_blob=True)
+"""Other cases every time: `make explore`."""
 
 SERVERS = pytest.StashKey[SharedServers]()
 

@@ -492,6 +492,13 @@ LIFE = (
 
 RULES = (
     Mutant(
+        guard="a bounded call is made when what it is reserved with is durable",
+        file="core/runs/budget.py",
+        old="return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))",
+        new="return run.model != before.model",
+        tests=("tests/unit/core/test_ledger.py",),
+    ),
+    Mutant(
         guard="what is reserved is for the input as guardrails left it",
         file="core/runs/guarding.py",
         old="    return budget.replanned(run, budget.prompt_of(budget.heard(run, messages))), said",

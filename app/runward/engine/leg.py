@@ -12,6 +12,7 @@ from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
+from runward.core.runs.budget import only_the_state_tells
 from runward.core.runs.calls import How
 from runward.core.runs.decide import Activity, Decision, LegOver, RunCall, Work, decide
 from runward.core.runs.dues import deadline, work_due
@@ -93,7 +94,7 @@ class Leg:
         self._asked_to_drain = False
         self._unsaved = False
         """Whether something changed that only the state tells of, and has to be durable before the leg goes on: the model, which is chosen
-        once, or mail that was applied."""
+        once, what its call is reserved with, or mail that was applied."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -317,8 +318,8 @@ class Leg:
 
     def _fold(self, fact: Happening) -> None:
         """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
-        self._run, emitted = apply(self._run, fact)
-        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE)
+        before, (self._run, emitted) = self._run, apply(self._run, fact)
+        self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE) or only_the_state_tells(before, self._run)
         if emitted.only_frames and not self._emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.journal.emit(emitted.frames)
         else:

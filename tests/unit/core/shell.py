@@ -9,6 +9,8 @@ from typing import Any
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
+from runward.core.runs.budget import bounded, only_the_state_tells
+from runward.core.runs.budget import reserved as reserved_by
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
@@ -50,7 +52,7 @@ from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
-from tests.unit.core.storing import TERMS, Store
+from tests.unit.core.storing import Store
 
 SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)
 
@@ -98,7 +100,16 @@ class Leg:
     """One worker driving the run."""
 
     def __init__(
-        self, store: Store, world: World, at: int, *, recovered: bool, exhausted: bool, caretaker: bool, guards_output: bool = False
+        self,
+        store: Store,
+        world: World,
+        at: int,
+        *,
+        recovered: bool,
+        exhausted: bool,
+        caretaker: bool,
+        terms: CallTerms,
+        guards_output: bool = False,
     ) -> None:
         self.reopened = store.run.status.ended and not store.status.ended
         store.claim()
@@ -109,6 +120,7 @@ class Leg:
         self.number = store.leg
         self.emitted: Emitted = NOTHING
         self.waiting: Emitted = NOTHING
+        self.unsaved = False
         self.facts: list[Happening] = []
         self.going: dict[Activity, Going] = {}
         self.mail_applied = store.mail_applied
@@ -125,14 +137,15 @@ class Leg:
                 exhausted=exhausted,
                 caretaker=caretaker,
                 guards_output=guards_output and not caretaker,
-                terms=CallTerms() if caretaker else TERMS,
+                terms=CallTerms() if caretaker else terms,
             )
         )
         self.read_mail()
 
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
-        self.run, emitted = apply(self.run, fact)
+        before, (self.run, emitted) = self.run, apply(self.run, fact)
+        self.unsaved = self.unsaved or only_the_state_tells(before, self.run)
         if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.waiting += emitted
         else:
@@ -181,7 +194,7 @@ class Leg:
         if unsaved:
             return True
         over = isinstance(decision, LegOver)
-        if emitted or run is not self.run or over:
+        if emitted or run is not self.run or over or self.unsaved:
             if (gated and len(self.store.mail) > self.mail_applied) or not self.store.takes(emitted):
                 self.read_mail()
                 return False
@@ -191,7 +204,7 @@ class Leg:
             self.flush()
             self.store.commit(run, emitted, mail_applied=self.mail_applied, at=self.at, release=over)
             self.mail_applied += len(emitted.closings)
-            self.run, self.emitted = run, NOTHING
+            self.run, self.emitted, self.unsaved = run, NOTHING, False
         if over or unacted:
             return True
         assert isinstance(decision, Work) and (decision.start or decision.stop or decision.finish), "nothing would ever happen again"
@@ -228,6 +241,8 @@ class Leg:
                     assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
                     assert reserved.leg == self.number or (reserved.leg, self.number) == (0, 1)
                     assert not run.turn and run.model is not None
+                    durable = reserved_by(codec.decode(self.store.text))
+                    assert durable == reserved_by(run) or not bounded(run), "a call could cost more than is durable (R33)"
                     assert not run.input_unguarded and self.store.messages, "the model sees an input that nobody looked at"
                     self.store.check_paired()
                 case RunCall():

@@ -316,3 +316,15 @@ def test_no_dollars_are_on_the_stream() -> None:
     drive = begun(max_cost_usd="0.000060625").answer("half", finish="length", usage=CHEAP)
     assert stopped(drive)["limit"] == "max_cost_usd"
     assert all(word not in json.dumps([dict(frame.fields) for frame in drive.frames]) for word in ('"usd"', "0.00", "accounting", "picos"))
+
+
+@pytest.mark.parametrize(("limits", "told"), [({"max_total_tokens": 5_000}, True), ({}, False)])
+def test_R33_what_a_worker_reserves_otherwise_than_was_stored_has_to_be_stored_before_the_call(limits: dict[str, Any], told: bool) -> None:
+    """It knows of longer answers than whoever created the run: dying in the call, it would leave too little counted."""
+    drive = Drive(terms=PRICED, **limits)
+    drive.terms = changed(PRICED, max_output_tokens=200)
+    stored = drive.run
+    drive.claim()
+    assert budget.reserved(drive.run).tokens == budget.reserved(stored).tokens + 100
+    assert budget.only_the_state_tells(stored, drive.run) is told
+    assert not budget.only_the_state_tells(drive.run, drive.run)

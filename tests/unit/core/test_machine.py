@@ -58,7 +58,7 @@ from runward.core.usage import Usage
 from tests.unit.core.driving import RATES, T0, given, ok
 from tests.unit.core.people import Input, answers, hand_of_an_operator
 from tests.unit.core.shell import Going, Leg, World
-from tests.unit.core.storing import Store
+from tests.unit.core.storing import TERMS, Store
 from tests.unit.core.tooling import TOOLS, asked, screening, terms
 
 PATIENCE = 400
@@ -115,6 +115,8 @@ TROUBLE = [
     *["flush", "mail_without_use", "look", "an_old_verdict_comes"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
 ]
+DEARER = replace(TERMS, rates={"test:model": (replace(RATES[0], output=RATES[0].output * 3),)})
+LONGER = replace(TERMS, max_output_tokens=200)
 SELDOM = st.sampled_from([False] * 5 + [True])
 MOSTLY = st.sampled_from([True] * 5 + [False])
 GUARDS = st.sets(st.sampled_from(["input", "output"]))
@@ -159,6 +161,7 @@ class Runs(RuleBasedStateMachine):
         self.leg: Leg | None = None
         self.at = T0
         self.died = False
+        self.terms = TERMS
 
     # -- what goes well ------------------------------------------------------------------------------------------------------
 
@@ -178,8 +181,16 @@ class Runs(RuleBasedStateMachine):
                 self._round(early=data.draw(st.booleans()))
 
     def _claim(self, *, caretaker: bool, exhausted: bool = False) -> None:
-        guards = "output" in self.guards
-        self.leg = Leg(self.store, self.world, self.at, recovered=self.died, exhausted=exhausted, caretaker=caretaker, guards_output=guards)
+        self.leg = Leg(
+            self.store,
+            self.world,
+            self.at,
+            recovered=self.died,
+            exhausted=exhausted,
+            caretaker=caretaker,
+            terms=self.terms,
+            guards_output="output" in self.guards,
+        )
         self.died = False
 
     def _round(self, *, early: bool = False, unsaved: bool = False, unacted: bool = False) -> None:
@@ -287,9 +298,10 @@ class Runs(RuleBasedStateMachine):
         self.store.post(item.kind, item.key, item.data, self.at)
 
     def _deploys(self, data: st.DataObject) -> None:
-        """Approvals get another version, or an old one again."""
+        """Approvals get another version, or an old one again; and the next worker may know of other prices, or allow longer answers."""
         version = data.draw(st.sampled_from(["1", "2", "3"]))
         self.gates = {name: replace(gate, version=version) for name, gate in self.gates.items()}
+        self.terms = data.draw(st.sampled_from([TERMS, DEARER, LONGER]))
 
     def _mail_without_use(self, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from([MailKind.STEER, MailKind.TAKEOVER, MailKind.CHILD]))

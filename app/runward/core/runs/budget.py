@@ -116,6 +116,12 @@ def plan(run: RunState, *, prompt: int, model: str | None, rates: Rates | None, 
     return Plan(prompt=prompt, output=output, picos=_price(rates, prompt, output), cut=output < whole)
 
 
+def only_the_state_tells(before: RunState, run: RunState) -> bool:
+    """Whether a fact changed what has to be durable before a model is called, though nothing is said of it: which model it is, and, where
+    the run is bounded, what its call is reserved with."""
+    return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))
+
+
 def refusal(run: RunState) -> Ending | None:
     """How the run ends because its next call would go over its bounds; None when it may be made."""
     if not bounded(run):
