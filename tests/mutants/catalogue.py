@@ -1085,13 +1085,6 @@ WAY_OUT = (
         tests=(OUTBOUND,),
     ),
     Mutant(
-        guard="names are looked up in threads of their own",
-        file="tools/names.py",
-        old="found = await self._threads.run(lambda: caught(lambda: self._look_up(host, port)))",
-        new="found = await __import__('asyncio').to_thread(lambda: caught(lambda: self._look_up(host, port)))",
-        tests=(OUTBOUND, "-k", "name_servers"),
-    ),
-    Mutant(
         guard="headers stay with the host that they are for",
         file="tools/outbound.py",
         old="own = outgoing.headers if target.origin == hop.origin else ()",
