@@ -1286,7 +1286,7 @@ WAY_OUT = (
     Mutant(
         guard="the addresses of a name are looked at before one is connected to",
         file="tools/outbound.py",
-        old="            self._destinations.admit_address(target, address)\n",
+        old="            self._destinations.admit_address(target, address, led=hop.led)\n",
         new="            continue\n",
         tests=(OUTBOUND,),
     ),
@@ -1300,9 +1300,23 @@ WAY_OUT = (
     Mutant(
         guard="a redirect is looked at like the first URL",
         file="tools/outbound.py",
-        old="for address in await self._addresses(hop.target, outgoing.timeout_seconds):",
-        new="for address in await self._addresses(hop.target, outgoing.timeout_seconds) if hop.target.origin == hop.origin else "
+        old="for address in await self._addresses(hop, outgoing.timeout_seconds):",
+        new="for address in await self._addresses(hop, outgoing.timeout_seconds) if hop.target.origin == hop.origin else "
         '[ip_address("127.0.0.1")]:',
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="nobody outside leads to what is opened inside",
+        file="tools/outbound.py",
+        old="led=hop.led or not self._destinations.is_opened(hop.target)",
+        new="led=False",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="and not by way of somebody who may",
+        file="tools/outbound.py",
+        old="led=hop.led or not self._destinations.is_opened(hop.target)",
+        new="led=not self._destinations.is_opened(hop.target)",
         tests=(OUTBOUND,),
     ),
     Mutant(
@@ -1327,6 +1341,13 @@ WAY_OUT = (
         tests=(OUTBOUND,),
     ),
     Mutant(
+        guard="a body does not come in a million pieces",
+        file="tools/answers.py",
+        old="if pieces > FREE_PIECES + taken // BYTES_A_PIECE:",
+        new="if False:",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
         guard="what may have happened elsewhere is unknown, and not done again",
         file="tools/http.py",
         old="if error.sent and not effect.repeatable:",
@@ -1339,6 +1360,20 @@ WAY_OUT = (
         old="if has_dot_segments(path):",
         new="if False:",
         tests=("tests/tools/test_http_requests.py",),
+    ),
+    Mutant(
+        guard="nor set what the author has set",
+        file="tools/http_requests.py",
+        old="if self._in_query and not self._taken.isdisjoint(rest):",
+        new="if False:",
+        tests=("tests/tools/test_http_requests.py",),
+    ),
+    Mutant(
+        guard="a worker fetches nothing that a caller names",
+        file="models/connect.py",
+        old="thinks_back=_all, url_types=())",
+        new="thinks_back=_all)",
+        tests=("tests/models/test_clients.py",),
     ),
     Mutant(
         guard="a secret that comes back in a result is not kept",

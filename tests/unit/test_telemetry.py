@@ -56,3 +56,17 @@ def test_operators_say_what_is_taken_out_besides(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RUNWARD_REDACT", "names")
     with pytest.raises(ValidationError, match="redact"):
         Settings()
+
+
+def test_and_those_that_the_environment_calls_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools name them as `${ERP_TOKEN}`, or read them themselves."""
+    secret = ("ERP_TOKEN", "TOKEN", "shop_api_key", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "X_APIKEY", "GOOGLE_CREDENTIALS")
+    for name in secret:
+        monkeypatch.setenv(name, f"<{name}> value")
+    for name in ("PATH_TO_KEY", "TOKENS_OF_RUNS", "MONKEY"):
+        monkeypatch.setenv(name, f"<{name}> value")
+    redactor = redactor_of(Settings(database_url="postgresql+asyncpg://ann@db/x?ssl=require&password=p%40ssword"))
+    for name in secret:
+        assert redactor.text(f"<<{name}> value>") == "<[redacted secret]>", name
+    assert redactor.text("<PATH_TO_KEY> value, <TOKENS_OF_RUNS> value, <MONKEY> value").count("redacted") == 0
+    assert redactor.text("p@ssword") == "[redacted secret]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from runward.agents.approvals import Approval, NeedsApproval, approval_of
 from runward.agents.templates import check_headers, check_url
@@ -22,6 +22,8 @@ from runward.core.errors import DefinitionError
 from runward.core.runs.calls import Awaits, Effect, OnUnknown, ToolTraits
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+IN_QUERY: Final = frozenset({"GET", "DELETE"})
+"""Methods whose requests have no body: their arguments are in the URL."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,9 +110,9 @@ class HttpTool(AnyTool):
             object.__setattr__(self, "parameters", {"additionalProperties": False, **self.parameters})
         AnyTool.__post_init__(self)
         of = f"Tool {self.name!r}"
-        check_url(self.url, self.parameters, of)
         if self.method not in get_args(Method):
             raise DefinitionError(f"{of}: method must be one of {', '.join(get_args(Method))}.")
+        check_url(self.url, self.parameters, of, in_query=self.method in IN_QUERY)
         check_headers(self.headers, of)
         object.__setattr__(self, "headers", dict(self.headers))
 
