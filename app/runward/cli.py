@@ -137,6 +137,7 @@ def list_keys(tenant: Annotated[str | None, typer.Option()] = None, as_json: AsJ
             "created_at": optional_rfc3339(key.created_at),
             "expires_at": optional_rfc3339(key.expires_at),
             "revoked_at": optional_rfc3339(key.revoked_at),
+            "last_used_at": optional_rfc3339(key.last_used_at),
         }
         for key in found
     ]

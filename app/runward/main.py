@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runward.agents.registry import Registry
 from runward.core.errors import RunwardError
@@ -18,7 +18,10 @@ from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.stores.sql.migrate import is_sqlite, migrate
 from runward.telemetry import LogTelemetry, logging_telemetry, stacks
-from runward.wiring import redactor_of, registry_of, service_of, services_of
+from runward.wiring import bearers_of, redactor_of, registry_of, service_of, services_of
+
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
 
 STALLED_EXIT_CODE = 70
 """What a worker exits with when its event loop has stood still for `RUNWARD_LOOP_STALL_SECONDS`."""
@@ -45,25 +48,30 @@ async def _serve(settings: Settings, telemetry: LogTelemetry, *, worker: bool) -
         if is_sqlite(settings.database_url):
             await migrate(settings.database_url)
         services = services_of(settings, telemetry)
+        bearers = bearers_of(settings, services)
         service = await service_of(settings, registry, services, worker=worker, on_stall=lambda: _give_up(telemetry))
         try:
             await service.connect()
             await check_keys(settings, service)
+            if bearers is not None:
+                bearers.prepare()
             await service.start()
             _keep_what_stays()
             with _signals() as stop:
-                await _serve_until_stopped(settings, service, door, stop)
+                await _serve_until_stopped(settings, service, bearers, door, stop)
         finally:
+            if bearers is not None:
+                await bearers.close()
             await service.stop()
 
 
-async def _serve_until_stopped(settings: Settings, service: Service, door: socket.socket, stop: _Stop) -> None:
+async def _serve_until_stopped(settings: Settings, service: Service, bearers: Bearers | None, door: socket.socket, stop: _Stop) -> None:
     """Answers callers until a signal has been answered with a drain, and until the last of their streams has ended."""
     from runward.serving import server_of, url_of
 
     telemetry, closing = service.services.telemetry, asyncio.Event()
     agents = _names(service.registry)
-    server = server_of(settings, service, closing=closing, up=lambda: telemetry.event("serving", url=url_of(door), agents=agents))
+    server = server_of(settings, service, bearers, closing=closing, up=lambda: telemetry.event("serving", url=url_of(door), agents=agents))
     serving = asyncio.ensure_future(server.serve([door]))
     stopping = asyncio.ensure_future(stop.asked.wait())
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

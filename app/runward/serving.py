@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import socket
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from runward.api.app import Door, create_app
 from runward.api.connections import Connection
+from runward.api.rates import Rate
 from runward.core.errors import DefinitionError
 from runward.engine.service import Service
 from runward.settings import Settings
+
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
 
 STREAM_GRACE_SECONDS = 3
 """How long open streams and requests may take to end once the process stops."""
@@ -39,7 +45,7 @@ class Server(uvicorn.Server):
         self._up()
 
 
-def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, up: Callable[[], None]) -> Server:
+def server_of(settings: Settings, service: Service, bearers: Bearers | None, *, closing: asyncio.Event, up: Callable[[], None]) -> Server:
     """A server of the API, not listening yet. Set `closing` before it is told to exit."""
     door = Door(
         commands=service.commands,
@@ -52,12 +58,15 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         approvals=service.approvals,
         tokens=service.tokens,
         catalog=service.catalog,
+        key_uses=service.key_uses,
         services=service.services,
         ready=service.ready,
         closing=closing,
         max_body_bytes=settings.max_body_bytes,
         cors_origins=settings.cors_origins,
         may_be_open=is_loopback(settings.host),
+        bearers=bearers,
+        rate=rate_of(settings),
     )
     config = uvicorn.Config(
         create_app(door),
@@ -71,6 +80,13 @@ def server_of(settings: Settings, service: Service, *, closing: asyncio.Event, u
         timeout_graceful_shutdown=STREAM_GRACE_SECONDS,
     )
     return Server(config, up)
+
+
+def rate_of(settings: Settings) -> Rate | None:
+    """How many requests a tenant may make of this process. Without a burst it may make those of two seconds at once."""
+    if settings.rate_limit is None:
+        return None
+    return Rate(per_second=settings.rate_limit, burst=settings.rate_burst or max(1, math.ceil(2 * settings.rate_limit)))
 
 
 def bound(settings: Settings) -> socket.socket:
@@ -97,12 +113,14 @@ def url_of(listening: socket.socket) -> str:
 
 
 async def check_keys(settings: Settings, service: Service) -> None:
-    """Loopback only until a key exists; a secret key once one does (docs/api.md, "Who calls"). Raises DefinitionError."""
+    """Loopback only until a key exists, or a provider; a secret key once one does (docs/api.md, "Who calls"). Raises DefinitionError."""
     if settings.approval_tokens == "required" and settings.secret is None:
         raise DefinitionError("RUNWARD_APPROVAL_TOKENS=required needs RUNWARD_SECRET_KEY: nobody could decide anything.")
-    if await service.services.directory.authentication():
+    if settings.jwt_issuer is not None or await service.services.directory.authentication():
         if settings.secret is None:
-            raise DefinitionError("API keys are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again.")
+            raise DefinitionError(
+                "API keys or tokens of a provider are in use: set RUNWARD_SECRET_KEY (the same in every process), and start again."
+            )
     elif not is_loopback(settings.host):
         raise DefinitionError(
             f"Nobody needs a key yet, so the service binds loopback only, not {settings.host}. "

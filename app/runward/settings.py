@@ -55,6 +55,32 @@ class Settings(BaseSettings):
     """Encrypts stored context and signs tokens. Required once an API key exists."""
     approval_tokens: Literal["off", "required"] = "off"
     """Whether deciding an approval takes its access token, and a key alone does not do."""
+    rate_limit: float | None = Field(default=None, gt=0, le=1_000_000)
+    """How many requests a second each tenant may make of one API process; as many as it likes without it. Operator keys are exempt."""
+    rate_burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many of them it may make at once; those of two seconds without it."""
+    jwt_issuer: str | None = None
+    """The identity provider whose signed tokens (JWT) are taken in place of keys, as their `iss` says it. None are without it."""
+    jwt_jwks_url: str | None = None
+    """Where its public keys are: https, or http on this machine."""
+    jwt_audience: str | None = None
+    """What `aud` of a token must say, or one of it: this service, as the provider calls it."""
+    jwt_algorithms: Annotated[tuple[str, ...], NoDecode] = ("RS256", "ES256")
+    """What tokens may be signed with: RS256 to RS512, PS256 to PS512, ES256 to ES512, EdDSA."""
+    jwt_leeway_seconds: float = Field(default=30, ge=0, le=300)
+    """By how much the provider's clock may differ from the store's."""
+    jwt_tenant: str | None = None
+    """The tenant that everybody with such a token belongs to."""
+    jwt_tenant_claim: str | None = None
+    """The claim that names the tenant; one of both is needed."""
+    jwt_user_claim: str = "sub"
+    """The claim that names the user to whom the caller is confined; `none`: to nobody, the whole tenant is within reach."""
+    jwt_namespace_claim: str | None = None
+    """The claim that names the namespace to which the caller is confined."""
+    jwt_permissions_claim: str = "scope"
+    """The claim that lists permissions or roles, as an array or separated by spaces."""
+    jwt_roles: Annotated[tuple[str, ...], NoDecode] = ()
+    """Which permissions a role is: `agent=runs:read+runs:write,lead=approvals:decide`."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     outbound_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """The hosts that HTTP tools may also reach at private and loopback addresses, and without TLS: `erp.internal,127.0.0.1:9000`."""
@@ -69,7 +95,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 
-    @field_validator("cors_origins", "outbound_hosts", "outbound_only", mode="before")
+    @field_validator("cors_origins", "outbound_hosts", "outbound_only", "jwt_algorithms", "jwt_roles", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

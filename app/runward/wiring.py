@@ -38,6 +38,7 @@ from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
 
 if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
     from runward.stores.sql import SqlStores
     from runward.tools.destinations import Destinations
     from runward.tools.outward import Outward
@@ -154,6 +155,22 @@ def outward_of(telemetry: Telemetry, destinations: Destinations | None = None) -
     secrets = KnownSecrets()
     client = GuardedClient(destinations or Destinations(), telemetry=telemetry, redact=secrets.redact)
     return Outward(client=client, environ=os.environ, secrets=secrets)
+
+
+def bearers_of(settings: Settings, services: Services) -> Bearers | None:
+    """Knows the callers that come from an identity provider, where one is set. Raises DefinitionError, naming the setting."""
+    if not (settings.jwt_issuer or settings.jwt_jwks_url or settings.jwt_audience):
+        return None
+    from runward.engine.bearers import Bearers  # what it takes to verify signatures is for those who have a provider
+    from runward.engine.key_sets import KeySet
+    from runward.identity import claims_of, keys_at
+    from runward.tools.destinations import Destinations
+    from runward.tools.outbound import GuardedClient
+
+    claims, (url, place) = claims_of(settings), keys_at(settings)
+    outbound = GuardedClient(Destinations(opened=(place,), only=(place,)), telemetry=services.telemetry)
+    keys = KeySet(url, algorithms=claims.algorithms, outbound=outbound, clock=services.clock, telemetry=services.telemetry)
+    return Bearers(claims, keys, services.time)
 
 
 def upkeep_settings(settings: Settings) -> UpkeepSettings:

@@ -146,6 +146,6 @@ def test_what_cannot_be_meant_is_refused(make: Any) -> None:
 )
 def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
     text = (piece * (1_048_576 // len(piece.encode()) + 1))[:1_048_576]
-    began = time.perf_counter()
+    began = time.process_time()
     injection_notice(phrases=["aaaaaaaab", "wire the money"])(text, CTX)
-    assert time.perf_counter() - began < 5, "quadratic in the length of its text"
+    assert time.process_time() - began < 5, "quadratic in the length of its text"

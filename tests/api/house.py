@@ -17,6 +17,7 @@ from runward import Agent, Reply, ScriptedModel, ToolCall, ToolContext, tool
 from runward.agents.registry import Registry
 from runward.api.app import Door, create_app
 from runward.api.connections import Connection
+from runward.engine.bearers import Bearers
 from runward.engine.clock import SystemChance, SystemClock
 from runward.engine.sealing import Seal
 from runward.engine.service import Service, Workforce
@@ -25,6 +26,7 @@ from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
 from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.sql import Pool, open_sql
 from runward.wiring import deployed
 from tests.api import described
 
@@ -85,7 +87,13 @@ class House:
     http: httpx.AsyncClient
     heard: Heard
     faults: Faults
-    database: MemoryDatabase
+    memory: MemoryDatabase | None
+
+    @property
+    def database(self) -> MemoryDatabase:
+        """What is stored, where that is in memory."""
+        assert self.memory is not None
+        return self.memory
 
     async def created(self, agent: str = "support", **body: Any) -> dict[str, Any]:
         """A new run's view."""
@@ -112,23 +120,16 @@ async def house(
     agents: Sequence[Agent] = (SUPPORT, STUCK),
     secret_key: str | None = "a secret key for tests",
     verdicts_take_tokens: bool = False,
+    url: str | None = None,
+    pool: Pool | None = None,
+    bearers: Callable[[Services], Bearers | None] = lambda _: None,
     **door: Any,
 ) -> AsyncIterator[House]:
-    """A service on the memory store, with or without a worker."""
-    clock, heard, faults = SystemClock(), Heard(), faults or Faults()
-    database = MemoryDatabase(clock)
-    services = Services(
-        store=MemoryStore(database, faults),
-        reads=MemoryReads(database, faults),
-        directory=MemoryDirectory(database, faults),
-        singletons=MemorySingletons(database, faults),
-        bus=LocalBus(),
-        clock=clock,
-        chance=SystemChance(),
-        time=StoreTime(clock),
-        telemetry=heard,
-    )
-    registry, models = Registry(agents), ModelClients(clock)
+    """A service on the memory store, or on the migrated database of a URL, with or without a worker."""
+    heard, faults = Heard(), faults or Faults()
+    memory = MemoryDatabase(SystemClock()) if url is None else None
+    services = in_memory(memory, faults, heard) if memory is not None else on_database(str(url), pool or Pool(), heard)
+    registry, models = Registry(agents), ModelClients(services.clock)
     workforce = Workforce(
         deployed=deployed(registry, models, max_result_bytes=1_048_576),
         models=models,
@@ -160,18 +161,55 @@ async def house(
         approvals=service.approvals,
         tokens=service.tokens,
         catalog=service.catalog,
+        key_uses=service.key_uses,
         services=services,
         ready=service.ready,
         closing=asyncio.Event(),
+        bearers=bearers(services),
         **door,
     )
     app = create_app(made)
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks={"response": [described.check]}) as http:
-            yield House(service=service, app=app, door=made, http=http, heard=heard, faults=faults, database=database)
+            yield House(service=service, app=app, door=made, http=http, heard=heard, faults=faults, memory=memory)
     finally:
+        if made.bearers is not None:
+            await made.bearers.close()
         await service.stop()
+
+
+def in_memory(database: MemoryDatabase, faults: Faults, heard: Heard) -> Services:
+    """What a process shares, on a database in memory."""
+    clock = SystemClock()
+    return Services(
+        store=MemoryStore(database, faults),
+        reads=MemoryReads(database, faults),
+        directory=MemoryDirectory(database, faults),
+        singletons=MemorySingletons(database, faults),
+        bus=LocalBus(),
+        clock=clock,
+        chance=SystemChance(),
+        time=StoreTime(clock),
+        telemetry=heard,
+    )
+
+
+def on_database(url: str, pool: Pool, heard: Heard) -> Services:
+    """What a process shares, on a SQLite file or a Postgres database."""
+    clock, chance = SystemClock(), SystemChance()
+    stores = open_sql(url, clock=clock, chance=chance, telemetry=heard, pool=pool)
+    return Services(
+        store=stores.store,
+        reads=stores.reads,
+        directory=stores.directory,
+        singletons=stores.singletons,
+        bus=stores.bus,
+        clock=clock,
+        chance=chance,
+        time=StoreTime(clock),
+        telemetry=heard,
+    )
 
 
 class Server(uvicorn.Server):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import quote
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from runward.api import auth
 from runward.api.permissions import PERMISSIONS
 from runward.api.routes import ROUTES
-from runward.core.errors import Invalid
+from runward.core.errors import Invalid, Unavailable
 from runward.core.kernel.actor import Scope
-from runward.engine import keys
+from runward.engine import key_uses, keys
 from runward.engine.callers import Permission
 from runward.stores.memory import Faults
 from tests.api.house import House, house, until
@@ -212,6 +215,7 @@ class Counted(Faults):
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.during: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.broken = False
 
     @property
     def reads(self) -> list[str]:
@@ -219,6 +223,8 @@ class Counted(Faults):
 
     async def before(self, name: str) -> None:
         self.asked.append(name)
+        if self.broken and name == "note_key_uses":
+            raise Unavailable("The store is away.")
 
     async def after(self, name: str) -> None:
         change = self.during.pop(name, None)
@@ -345,3 +351,69 @@ async def test_without_a_key_no_web_page_reaches_the_service_through_a_browser(
     run = (await quiet_house.http.post("/runs", json={"agent": "support", "input": "hi"})).json()["run_id"]
     path = f"/runs/{run}" if method == "GET" else f"/runs/{run}/cancel"
     assert (await quiet_house.http.request(method, path, headers=headers)).status_code == status
+
+
+async def test_the_last_use_of_a_key_is_told_to_the_store_once_a_round_and_not_with_the_request() -> None:
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        services, uses = made.service.services, made.service.key_uses
+        used = await key(made)
+        await key(made)
+        for _ in range(20):
+            assert (await made.http.get("/runs", headers=used)).status_code == 200
+            assert (await made.http.get("/runs", headers={"Authorization": "Bearer rw_0123456789abcdef_" + "A" * 43})).status_code == 401
+        assert "note_key_uses" not in faults.asked
+        await uses.tell()
+        await uses.tell()
+        assert faults.asked.count("note_key_uses") == 1
+        noted = [found for found in await keys.listed(services) if found.last_used_at is not None]
+        assert len(noted) == 1 and noted[0].prefix in used["Authorization"]
+
+        faults.broken = True
+        assert (await made.http.get("/runs", headers=used)).status_code == 200
+        await uses.tell()
+        assert made.heard.problems[-1][0] == "key_uses_failed"
+        faults.broken = False
+        faults.asked.clear()
+        await uses.tell()
+        assert "note_key_uses" in faults.asked, "what could not be told is told with the next round"
+
+
+async def test_rounds_come_by_themselves_and_none_where_nobody_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_uses, "ROUND_SECONDS", 0.01)
+    faults = Counted()
+    async with house(worker=False, faults=faults) as made:
+        used = await key(made)
+        for _ in range(2):
+            faults.asked.clear()
+            assert (await made.http.get("/runs", headers=used)).status_code == 200
+            await until(lambda: "note_key_uses" in faults.asked)
+        revoked = (await keys.listed(made.service.services))[0].id
+        assert await keys.revoke(made.service.services, revoked)
+        await asyncio.sleep(0)
+        faults.asked.clear()
+        assert (await made.http.get("/runs", headers=used)).status_code == 401
+        await made.service.key_uses.tell()
+        assert "note_key_uses" not in faults.asked
+
+
+async def test_what_was_used_is_told_before_a_process_ends() -> None:
+    async with house(worker=False) as made:
+        await made.http.get("/runs", headers=await key(made))
+        directory = made.service.services.directory
+        await made.service.stop()
+        assert [found.last_used_at is not None for found in await directory.keys(None)] == [True]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sent=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")), scheme=st.booleans())
+async def test_no_credential_makes_a_check_raise(sent: bytes, scheme: bool) -> None:
+    """Neither as a key, nor as an access token, in a header or in an address."""
+    async with house(worker=False) as made:
+        await key(made)
+        for value in (sent, b"rwt_" + sent, b"rw_0123456789abcdef_" + sent):
+            header = [(b"Authorization", b"Bearer " + value if scheme else value)]
+            assert (await made.http.get("/runs", headers=header)).status_code == 401
+            url = httpx.URL("http://localhost").copy_with(raw_path=b"/runs/x/events?token=" + quote(value).encode())
+            assert (await made.http.get(url)).status_code == 401
+        assert made.heard.problems == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import counting, flight, footprint, history, ledger, orphans, pairs, streams, verdicts
+from tests.bench import counting, flight, footprint, history, identity, ledger, orphans, pairs, streams, verdicts
 from tests.bench.house import House, house
 from tests.bench.machine import description, weather
 from tests.bench.report import Findings, keep, markdown, shown
@@ -32,6 +32,8 @@ PARTS: Mapping[str, Part] = {
     "flight": flight.measure,
     "verdicts": verdicts.measure,
     "orphans": orphans.measure,
+    "callers": identity.measure_callers,
+    "idle-streams": identity.measure_idle,
 }
 QUICK = ("postgres", "sqlite", "sqlite-work", "footprint", "streams")
 """What `--quick` measures unless parts are named."""

@@ -142,6 +142,7 @@ async def serve() -> None:
                 approvals=service.approvals,
                 tokens=service.tokens,
                 catalog=service.catalog,
+                key_uses=service.key_uses,
                 services=services,
                 ready=service.ready,
                 closing=closing,

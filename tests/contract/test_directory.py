@@ -54,6 +54,25 @@ async def test_a_key_is_found_by_its_hash(backend: Backend) -> None:
     assert await backend.directory.key_by_hash("") is None
 
 
+async def test_uses_of_keys_are_noted_by_the_stores_clock_and_of_no_key_none(backend: Backend) -> None:
+    for number in (1, 2, 3):
+        await backend.directory.add_key(api_key(number))
+    before = await backend.store.now()
+    await backend.directory.note_key_uses(())
+    await backend.directory.note_key_uses({"key-1", "key-3", "nobody", "'; --"})
+    used = [await backend.directory.key(f"key-{number}") for number in (1, 2, 3)]
+    assert [key and key.last_used_at is not None for key in used] == [True, False, True]
+    first = used[0]
+    assert first is not None and first == api_key(1, last_used_at=first.last_used_at)
+    assert before <= (first.last_used_at or 0) <= await backend.store.now()
+    await next_millisecond(backend.store)
+    await backend.directory.note_key_uses(["key-1"])
+    again, third = await backend.directory.key("key-1"), await backend.directory.key("key-3")
+    assert again is not None and (again.last_used_at or 0) > (first.last_used_at or 0)
+    assert third == used[2]
+    assert await backend.directory.key("nobody") is None
+
+
 async def test_keys_are_listed_newest_first_and_by_tenant(backend: Backend) -> None:
     keys = {
         1: api_key(1, created_at=20),

@@ -59,6 +59,18 @@ def test_a_keys_text_is_shown_once_and_stored_nowhere(deployment: Deployment) ->
     assert secret not in str(row)
 
 
+def test_the_list_says_when_a_key_was_last_used(deployment: Deployment) -> None:
+    """What a process has noted is stored when it ends, too."""
+    used, unused = [made(deployment, "--tenant", "acme", "--permission", "runs:read") for _ in range(2)]
+    serving = deployment.serve()
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    assert deployment.http.get("/runs", headers=bearing(used)).status_code == 200
+    assert serving.stop() == 0
+    listed = {key["id"]: key["last_used_at"] for key in json.loads(deployment.run_command("keys", "list", "--json").stdout)}
+    assert listed[unused["id"]] is None
+    assert datetime.fromisoformat(listed[used["id"]]) > before
+
+
 def test_a_key_expires(on_sqlite: Deployment) -> None:
     on_sqlite.serve()
     soon = datetime.now(UTC) + timedelta(seconds=4)

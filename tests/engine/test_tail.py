@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from runward import Reply, ToolContext, tool
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Status
 from runward.core.kernel.frames import StoredFrame
-from runward.engine.tail import PAGE, RING_BYTES, RING_FRAMES, RunGone, Tail
+from runward.engine.tail import FEW, PAGE, RING_BYTES, RING_FRAMES, RunGone, Tail
 from runward.ports.bus import Hint, Topic
 from tests.engine.rig import DONE, SETTINGS, Process, Rig, agent, breathe, calls
 
@@ -364,6 +365,31 @@ async def test_R44a_after_a_gap_of_the_bus_everything_watched_is_read_again() ->
         await rig.until(reader.task.done)
         reader.check()
         assert rig.clock.monotonic() - at < 0.1
+
+
+async def test_R44a_of_many_watched_runs_those_alone_are_read_that_have_gone_on() -> None:
+    """Also when a hint says no more than that anything may have happened, as SQLite's do between processes."""
+    async with Rig(agent(words(3, pause=0.2))) as rig:
+        far = await rig.start(worker=False)
+        still = [await rig.begin() for _ in range(FEW + 1)]
+        for uid in still:
+            await rig.over(uid)
+        async with AsyncExitStack() as stack:
+            for uid in still:
+                await stack.enter_async_context(far.service.queries.subscribe(uid, len(rig.rows(uid).frames)))
+            uid = await rig.begin()
+            reader = Reader(rig, far, uid)
+            await rig.until(lambda: bool(reader.heard))
+            rig.bus.mute = True
+            await rig.over(uid)
+            rig.bus.mute = False
+            far.faults.counts.clear()
+            at = rig.clock.monotonic()
+            rig.bus.publish([Hint(Topic.ANYTHING)])
+            await rig.until(reader.task.done)
+            reader.check()
+            assert rig.clock.monotonic() - at < 0.1
+            assert (far.faults.counts["heads"], far.faults.counts["frames"]) == (1, 1)
 
 
 async def test_R44_subscribing_never_affects_the_run() -> None:

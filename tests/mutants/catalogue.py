@@ -490,6 +490,220 @@ LIFE = (
     ),
 )
 
+SCOPE = "tests/api/test_scope.py"
+
+SCOPES = (
+    Mutant(
+        guard="a user finds a run of its own alone (SQL)",
+        file="stores/sql/queries.py",
+        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
+        new='asked = {"tenant": tenant, "user_id": False, "namespace": namespace}',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a namespace shows a run of its own alone (SQL)",
+        file="stores/sql/queries.py",
+        old='asked = {"tenant": tenant, "user_id": user, "namespace": namespace}',
+        new='asked = {"tenant": tenant, "user_id": user, "namespace": False}',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of runs is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="conditions += [*_same(actors, same), *_same(actors, _owned(query.scope))]",
+        new="conditions += _same(actors, same)",
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of requests for approval is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old='*_same(whose, _owned(query.scope) | {"public_id": query.run_id}))',
+        new='*_same(whose, {"public_id": query.run_id}))',
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a list of leases is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="where(LEASED, *_same(actors, _owned(scope)))",
+        new="where(LEASED)",
+        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
+    ),
+    Mutant(
+        guard="a list of what nobody can take is of its scope (SQL)",
+        file="stores/sql/lists.py",
+        old="or_(foreign, ~READABLE), *_same(actors, _owned(scope)))",
+        new="or_(foreign, ~READABLE))",
+        tests=_on("postgres", "tests/contract/test_operator_lists.py"),
+    ),
+    Mutant(
+        guard="a request for approval is read in its scope",
+        file="engine/approvals.py",
+        old="self._services.reads.approval(caller.reads, approval_id)",
+        new="self._services.reads.approval(None, approval_id)",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="a run is looked for in its scope",
+        file="engine/found.py",
+        old="row = await services.reads.find(KIND, caller.reads, run_id)",
+        new="row = await services.reads.find(KIND, None, run_id)",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="many are cancelled in their scope alone",
+        file="engine/operations.py",
+        old="query = replace(query, kind=KIND, scope=caller.reads, order=Order.NEWEST",
+        new="query = replace(query, kind=KIND, scope=None, order=Order.NEWEST",
+        tests=_on("memory", SCOPE),
+    ),
+    Mutant(
+        guard="an agent's runs are bound anew in their scope alone",
+        file="engine/rebinding.py",
+        old="query = ActorQuery(kind=KIND, scope=caller.reads, statuses=_GOING_ON",
+        new="query = ActorQuery(kind=KIND, scope=None, statuses=_GOING_ON",
+        tests=_on("memory", "tests/api/test_ops.py", SCOPE),
+    ),
+    Mutant(
+        guard="an idempotency key is its scope's",
+        file="stores/sql/rows.py",
+        old="return canonical_json([scope.tenant, scope.user, scope.namespace])",
+        new="return canonical_json([None, None, None])",
+        tests=_on("sqlite", SCOPE),
+    ),
+    Mutant(
+        guard="a token hands on no wider scope than its run's",
+        file="engine/tokens.py",
+        old="return self._issued(caller, of=row.uid, scope=row.scope, allows",
+        new='return self._issued(caller, of=row.uid, scope=Scope(tenant=""), allows',
+        tests=("tests/api/test_tokens.py",),
+    ),
+    Mutant(
+        guard="an operator who looks at one tenant acts on no other",
+        file="engine/callers.py",
+        old="        if self.narrowed:\n",
+        new="        if False:\n",
+        tests=_on("memory", SCOPE),
+    ),
+)
+
+BEARERS = "tests/api/test_bearers.py"
+KEY_SETS = "tests/engine/test_key_sets.py"
+
+PROVIDERS = (
+    Mutant(
+        guard="a provider's token is for this service",
+        file="engine/bearers.py",
+        old='    "verify_exp": False,',
+        new='    "verify_aud": False,\n    "verify_exp": False,',
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's token is from this provider",
+        file="engine/bearers.py",
+        old="issuer=claims.issuer, options",
+        new="issuer=None, options",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's token is good for its time alone",
+        file="engine/bearers.py",
+        old="        if expires <= now - leeway or begins > now + leeway:\n",
+        new="        if begins > now + leeway:\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's token ends though it was signed well",
+        file="engine/bearers.py",
+        old="        self._check_time(good.begins, good.expires)\n",
+        new="",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a token whose key was withdrawn is not good, though it was signed well",
+        file="engine/bearers.py",
+        old="        if good is None or await self._keys.key(good.kid) is not good.key:\n",
+        new="        if good is None:\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's token is not good yet before its time",
+        file="engine/bearers.py",
+        old="        if expires <= now - leeway or begins > now + leeway:\n",
+        new="        if expires <= now - leeway:\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a claim that a token lacks widens nothing",
+        file="engine/bearers.py",
+        old="        if not isinstance(name, str) or not is_name(name):\n",
+        new="        if name is not None and (not isinstance(name, str) or not is_name(name)):\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="an algorithm that is not accepted is not worth a look at the keys",
+        file="engine/bearers.py",
+        old="""header.get("alg") in claims.algorithms and "kid" in header""",
+        new=""""kid" in header""",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's key is for an algorithm that is accepted",
+        file="engine/key_sets.py",
+        old="    known = key.algorithm_name in ASYMMETRIC and key.algorithm_name in algorithms\n",
+        new="    known = True\n",
+        tests=(KEY_SETS,),
+    ),
+    Mutant(
+        guard="a weak key of a provider is none",
+        file="engine/key_sets.py",
+        old=" and key.Algorithm.check_key_length(key.key) is None",
+        new="",
+        tests=(KEY_SETS,),
+    ),
+    Mutant(
+        guard="made-up keys cost the provider one fetch in an interval",
+        file="engine/key_sets.py",
+        old=" and self._clock.monotonic() >= self._next_at",
+        new="",
+        tests=(KEY_SETS,),
+    ),
+    Mutant(
+        guard="a known key waits for no fetch",
+        file="engine/key_sets.py",
+        old="            self.begin()\n",
+        new="            await self.fetch()\n",
+        tests=(KEY_SETS,),
+    ),
+    Mutant(
+        guard="where there is a provider nobody comes in unknown",
+        file="api/auth.py",
+        old="self._may_be_open and self._bearers is None and not",
+        new="self._may_be_open and not",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="what is handed on ends with the provider's token",
+        file="engine/tokens.py",
+        old="            expires_at = min(expires_at, caller.ends_at)\n",
+        new="            pass\n",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's keys come from its own address alone",
+        file="wiring.py",
+        old="Destinations(opened=(place,), only=(place,))",
+        new="Destinations(opened=(type(place)(host=place.host, port=None, below=False),))",
+        tests=(BEARERS,),
+    ),
+    Mutant(
+        guard="a provider's keys come by TLS, or from this machine",
+        file="identity.py",
+        old="""    if target.scheme != "https" and not here:\n""",
+        new="    if False:\n",
+        tests=(BEARERS,),
+    ),
+)
+
 RULES = (
     Mutant(
         guard="a bounded call is made when what it is reserved with is durable",
@@ -613,6 +827,8 @@ RULES = (
 )
 
 DOORS = (
+    *SCOPES,
+    *PROVIDERS,
     Mutant(
         guard="a run is found in its tenant alone",
         file="stores/sql/queries.py",
@@ -629,9 +845,9 @@ DOORS = (
     ),
     Mutant(
         guard="a tenant sees its own (memory)",
-        file="stores/memory/reads.py",
-        old="return scope.tenant == of.tenant and scope.user in",
-        new="return scope.user in",
+        file="core/kernel/actor.py",
+        old="return self.tenant == other.tenant and self.user in",
+        new="return self.user in",
         tests=_on("memory", "tests/contract/test_lists.py", "tests/contract/test_reads.py"),
     ),
     Mutant(

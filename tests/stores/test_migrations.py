@@ -26,12 +26,14 @@ from runward.stores.sql.tables import METADATA, SCHEMA
 from tests.contract.builders import created, uid_of
 from tests.stores.conftest import direct, opened, stores_of, url_of
 
-FAILING = """
+NEXT = f"{int(SCHEMA) + 1:04}"
+
+FAILING = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{NEXT}"
+down_revision = "{SCHEMA}"
 
 
 def upgrade() -> None:
@@ -80,7 +82,7 @@ def tables_of(file: Path) -> list[tuple[str, str]]:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%' ORDER BY name").fetchall()
     finally:
         connection.close()
-    return [(name, re.sub(r"\s+", " ", sql or "")) for name, sql in rows]
+    return [(name, re.sub(r"\s+", " ", sql or "").replace(f'TABLE "{name}"', f"TABLE {name}")) for name, sql in rows]
 
 
 def test_sqlite_has_the_tables_of_the_code(file: Path, tmp_path: Path) -> None:
@@ -138,14 +140,14 @@ async def test_four_processes_migrate_a_new_database_at_once(postgres_url: str) 
     await stores.store.close()
 
 
-SLOW = """
+SLOW = f"""
 import time
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{NEXT}"
+down_revision = "{SCHEMA}"
 
 
 def upgrade() -> None:
@@ -158,14 +160,14 @@ async def test_whoever_comes_while_another_one_migrates_waits_and_sees_what_beca
     """To this version's code that is a schema of the future."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_slow.py").write_text(SLOW)
+    (folder / "versions" / f"{NEXT}_slow.py").write_text(SLOW)
 
     def migrate_elsewhere() -> None:
         asyncio.run(migrate(migrated, folder=folder))
 
     first = asyncio.create_task(asyncio.to_thread(migrate_elsewhere))
     await asyncio.sleep(0.1)
-    with pytest.raises(SchemaMismatch, match="0002"):
+    with pytest.raises(SchemaMismatch, match=NEXT):
         await asyncio.to_thread(migrate_elsewhere)
     await first
 
@@ -178,7 +180,7 @@ def failing(tmp_path: Path) -> Path:
     """This version's migrations, and one more that fails in the middle."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_failing.py").write_text(FAILING)
+    (folder / "versions" / f"{NEXT}_failing.py").write_text(FAILING)
     return folder
 
 

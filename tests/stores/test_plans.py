@@ -141,7 +141,7 @@ async def test_every_hot_statement_finds_its_rows_by_an_index(planner: Planner) 
         (leases._disown(), {"owner": "worker-1", "lost_uid": [uid], "lost_leg": [1]}),
         (leases._seize(lapsed_only=True), {"uid": uid, "count": 1, "letter_place": [1], **letter}),
         (queries.owned(POSTGRES), {"owner": "worker-1"}),
-        (lists.held(POSTGRES, lapsed_for_ms=0, after=None, limit=10), {}),
+        (lists.held(POSTGRES, None, lapsed_for_ms=0, after=None, limit=10), {}),
         (queries.remembered(POSTGRES), {"scope": "s", "route": "r", "key": "k"}),
         (pruning._delete(), {"uid": uid}),
         (pruning._prune(), {"before": BASE, "limit": 10}),

@@ -28,6 +28,8 @@ def default(field: FieldInfo) -> str:
     """A setting's default as the page shows it."""
     if field.default in (None, ()):
         return "none"
+    if isinstance(field.default, tuple):
+        return f"`{','.join(field.default)}`"
     return f"`{field.default}`"
 
 

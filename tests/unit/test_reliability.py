@@ -1,4 +1,5 @@
-"""`docs/reliability.md` names tests that exist, every report it was asked about, every row of the crash matrix, and every fault point."""
+"""`docs/reliability.md` names tests that exist, every report it was asked about, every row of the crash matrix, and every fault point.
+So does `docs/security.md`, for each of its promises."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from runward.engine.probes import PLACES, WRITES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "reliability.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 """A test as the page names it, its file taken from `tests/`."""
 REPORTS = 38
@@ -34,7 +36,14 @@ def names_in(file: str) -> frozenset[str]:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert [f"{file}::{name}" for file, name in NAMED.findall(TEXT) if name not in names_in(file)] == []
+    assert [f"{file}::{name}" for file, name in NAMED.findall(TEXT + SECURITY) if name not in names_in(file)] == []
+
+
+def test_every_promise_of_security_has_a_test() -> None:
+    promises = SECURITY.split("\n## The doors\n")[1].split("\n## ")[0]
+    lines = [line for line in promises.splitlines() if line.startswith("| ") and not line.startswith(("| promised", "| ---"))]
+    assert len(lines) > 20
+    assert [line for line in lines if not NAMED.search(line)] == []
 
 
 def test_every_report_has_its_row_with_a_test_or_a_reason() -> None:

@@ -14,6 +14,7 @@ from runward.api.auth import Authenticator
 from runward.api.door import Door
 from runward.api.middleware import RequestIds, Shield
 from runward.api.problems import is_internal, problem, problem_of
+from runward.api.rates import Rates
 from runward.api.routes import ROUTES
 from runward.api.routing import DoorRoute
 from runward.api.sse import Streams
@@ -37,7 +38,8 @@ def create_app(door: Door) -> FastAPI:
     )
     app.state.door = door
     app.state.streams = Streams(services.clock, door.closing, door.max_streams)
-    app.state.authenticator = Authenticator(services, door.tokens, may_be_open=door.may_be_open)
+    app.state.authenticator = Authenticator(services, door.tokens, door.key_uses, door.bearers, may_be_open=door.may_be_open)
+    app.state.rates = Rates(services.clock, door.rate)
     app.state.document = openapi.text
     for route in ROUTES:
         app.router.routes.append(openapi.described(route))

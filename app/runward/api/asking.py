@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from runward.api.auth import Authenticator
 from runward.api.door import Door
+from runward.api.rates import Rates
 from runward.api.sse import Streams
 from runward.engine.callers import Caller
 from runward.engine.encoding import to_bytes
@@ -28,6 +29,10 @@ class Asked(Request):
     @property
     def authenticator(self) -> Authenticator:
         return cast(Authenticator, self.app.state.authenticator)
+
+    @property
+    def rates(self) -> Rates:
+        return cast(Rates, self.app.state.rates)
 
     @property
     def streams(self) -> Streams:

@@ -1,4 +1,4 @@
-"""Who is calling: keys and access tokens."""
+"""Who is calling: keys, access tokens, and tokens of an identity provider."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from runward.core.errors import NotPermitted, Unauthenticated
 from runward.core.kernel.actor import Scope
 from runward.engine import keys
-from runward.engine.callers import LOCAL, Caller, Permission
+from runward.engine.callers import BEARER_PREFIX, LOCAL, Caller, Permission
+from runward.engine.key_uses import KeyUses
 from runward.engine.services import Services
 from runward.engine.tokens import Tokens, is_token
 from runward.ports.bus import Hint, Topic
 from runward.ports.directory import ApiKey
 
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
+
 FRESH_SECONDS = 0.5
 """How long what the store said about a key is good for where no hint says that keys have changed."""
 REMEMBERED_KEYS = 1_000
+DOTS_OF_BEARERS = 2
+"""A provider's token has three parts; keys and access tokens never have."""
 
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]+)\Z")
 
@@ -32,12 +39,15 @@ class _Known:
 class Authenticator:
     """Knows callers by their keys. Keys that are made or revoked count at once: by hint where there is a bus, after `FRESH_SECONDS` else.
 
-    What is remembered are keys that exist, never what somebody tried.
+    What is remembered are keys that exist, never what somebody tried. `bearers` knows those who come from an identity provider, if there
+    is one: then nobody is let in unknown.
     """
 
-    def __init__(self, services: Services, tokens: Tokens, *, may_be_open: bool) -> None:
+    def __init__(self, services: Services, tokens: Tokens, uses: KeyUses, bearers: Bearers | None, *, may_be_open: bool) -> None:
         self._services = services
+        self._bearers = bearers
         self._tokens = tokens
+        self._uses = uses
         self._may_be_open = may_be_open
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._required: bool | None = None
@@ -48,7 +58,8 @@ class Authenticator:
     async def caller(self, authorization: Sequence[bytes], tokens: Sequence[str] = ()) -> Caller:
         """Who sent these `Authorization` headers, or these access tokens in the address: one of all, and a key never in an address.
 
-        Without an access token everybody is `LOCAL` until a first key was made, where that may be. Raises Unauthenticated.
+        Without an access token everybody is `LOCAL` until a first key was made, where that may be. Raises Unauthenticated, and what
+        `Bearers.caller` raises.
         """
         found = _BEARER.match(authorization[0]) if len(authorization) == 1 else None
         bearer = None if found is None else found[1].decode("ascii")
@@ -58,24 +69,32 @@ class Authenticator:
             return await self._by_token(tokens[0])
         if bearer is not None and is_token(bearer):
             return await self._by_token(bearer)
-        if self._may_be_open and not await self._keys_are_required():
+        if self._may_be_open and self._bearers is None and not await self._keys_are_required():
             return LOCAL
         if bearer is None:
             raise _unauthenticated()
+        if self._bearers is not None and bearer.count(".") == DOTS_OF_BEARERS:
+            return await self._bearers.caller(bearer)
         key = await self._key(bearer)
         if key is None or not self._is_good(key):
             raise _unauthenticated()
+        self._uses.note(key.id)
         return _caller(key)
 
     async def _by_token(self, token: str) -> Caller:
         """Whoever holds a token, as long as the key that made it is good: revoking a key ends what was handed on with it."""
         caller = self._tokens.caller(token)
-        maker = None if caller.grant is None else caller.grant.by
-        if maker is not None and maker != LOCAL.name:
-            key = await self._services.directory.key(maker)
-            if key is None or not self._is_good(key):
-                raise _unauthenticated()
+        maker = LOCAL.name if caller.grant is None else caller.grant.by
+        if maker != LOCAL.name and not await self._is_known(maker):
+            raise _unauthenticated()
         return caller
+
+    async def _is_known(self, maker: str) -> bool:
+        """Whether whoever made a token may still come. Nobody here can tell of one who came from a provider: the token ends with theirs."""
+        if maker.startswith(BEARER_PREFIX):
+            return self._bearers is not None
+        key = await self._services.directory.key(maker)
+        return key is not None and self._is_good(key)
 
     def _is_good(self, key: ApiKey) -> bool:
         return key.revoked_at is None and (key.expires_at is None or key.expires_at > self._services.time.now())

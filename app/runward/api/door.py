@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from runward.api.rates import Rate
 from runward.engine.approvals import Approvals
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
+from runward.engine.key_uses import KeyUses
 from runward.engine.operations import Operations
 from runward.engine.oversight import Oversight
 from runward.engine.queries import Queries
@@ -17,6 +20,9 @@ from runward.engine.rebinding import Rebinding
 from runward.engine.services import Services
 from runward.engine.tokens import Tokens
 from runward.engine.why import Whys
+
+if TYPE_CHECKING:
+    from runward.engine.bearers import Bearers
 
 MAX_BODY_BYTES = 1_048_576
 MAX_STREAMS = 2_000
@@ -29,7 +35,8 @@ class Door:
 
     `ready` tells whether requests should be sent here. `closing` is set once the process is about to stop: streams and long polls end then,
     properly. `cors_origins` are the other origins whose pages may call, `*` for any. `may_be_open`: only this machine can reach the door,
-    so that callers need no key as long as nobody has one.
+    so that callers need no key as long as nobody has one. `bearers` knows callers who come from an identity provider. `rate` is how many
+    requests each tenant may make of this process; None: any.
     """
 
     commands: Commands
@@ -42,6 +49,7 @@ class Door:
     approvals: Approvals
     tokens: Tokens
     catalog: Catalog
+    key_uses: KeyUses
     services: Services
     ready: Callable[[], Awaitable[bool]]
     closing: asyncio.Event
@@ -49,3 +57,5 @@ class Door:
     max_streams: int = MAX_STREAMS
     cors_origins: tuple[str, ...] = ()
     may_be_open: bool = True
+    bearers: Bearers | None = None
+    rate: Rate | None = None

@@ -11,11 +11,13 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from runward.api.headers import MAX_IDEMPOTENCY_KEY
 from runward.api.permissions import spelled
 from runward.api.problems import MEDIA_TYPE
 from runward.api.query_strings import TOKEN, Query
 from runward.api.routes import ROUTES
 from runward.api.routing import Answer, DoorRoute, Route
+from runward.api.schemas.values import LABEL_PATTERN
 from runward.api.schemas.views import ProblemView, RunEvent
 
 TITLE = "Runward"
@@ -32,6 +34,12 @@ HEADERS: Mapping[str, str] = {
     "Prefer": "`wait=N`: answer once the run is over, or after N seconds, 60 at most.",
 }
 """What each header means, of requests and of answers."""
+
+_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "Idempotency-Key": {"minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY, "pattern": "^[!-~]*$"},
+    "Last-Event-ID": {"maxLength": 18, "pattern": "^(0|[1-9][0-9]*)$"},
+}
+"""What a request's header has to look like, where that is known."""
 
 _REF = "#/components/schemas/{model}"
 _STREAM = {
@@ -55,7 +63,7 @@ _TENANT = {
     "in": "query",
     "required": False,
     "description": Query.model_fields["tenant"].description,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": LABEL_PATTERN},
 }
 _PROBLEM = {
     "description": "A problem.",
@@ -73,7 +81,11 @@ def document() -> dict[str, Any]:
         schemas |= _schemas(model)
     components["schemas"] = dict(sorted(schemas.items()))
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "An API key, made with `runward keys create`."},
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key, made with `runward keys create`, or a signed token (JWT) of the provider that is set.",
+        },
         "token": {"type": "http", "scheme": "bearer", "description": "An access token of this run or request for approval."},
         "token_in_address": {"type": "apiKey", "in": "query", "name": TOKEN, "description": "The same, for who cannot set headers."},
     }
@@ -127,7 +139,13 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 
 def _header(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "description": HEADERS[name], "schema": {"type": "string"}}
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": HEADERS[name],
+        "schema": {"type": "string", **_FORMS.get(name, {})},
+    }
 
 
 def _schemas(model: type[BaseModel]) -> dict[str, Any]:

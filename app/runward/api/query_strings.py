@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar, get_origin
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, PrivateAttr, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from runward.api import cursors
 from runward.api.schemas.values import Label
@@ -109,7 +110,16 @@ def _truth(text: Any) -> bool:
     return bool(text == "true")
 
 
+class Bounds:
+    """The bounds of a number in the words of JSON Schema: behind a validator of ours pydantic says `ge` and `le`, which nobody reads."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        made = handler(core)
+        words = {"ge": "minimum", "le": "maximum"}
+        return {words.get(name, name): value for name, value in made.items()}
+
+
 Whole = Annotated[int, BeforeValidator(_integer)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Cursor = Annotated[str, Field(max_length=MAX_PARAMETER)]
-Limit = Annotated[Whole, Field(ge=1, le=1_000)]
+Limit = Annotated[Whole, Field(ge=1, le=1_000), Bounds()]

@@ -19,7 +19,7 @@ from runward.api.origins import check_keyless
 from runward.api.permissions import OPENED_BY_TOKENS, PERMISSIONS, Needs
 from runward.api.query_strings import Query, read_query, tokens_in
 from runward.api.validation import invalid
-from runward.core.errors import NotFound, NotPermitted, Unavailable
+from runward.core.errors import NotFound, NotPermitted, Throttled, Unavailable
 from runward.core.ids import is_id
 from runward.engine.callers import LOCAL, Allow, Permission
 
@@ -40,7 +40,7 @@ class Answer:
 class Route:
     """One route. Its function's parameters say what is read: `asked`, those of the path, `query` and `body`; its docstring describes it.
 
-    `turned_away` answers while the store is away, where an error status would do harm.
+    `turned_away` answers while the store is away or the tenant asks too often, where an error status would do harm.
     """
 
     method: str
@@ -87,7 +87,7 @@ class DoorRoute(APIRoute):
             return await self._route.endpoint(asked)
         try:
             return await self._enter(asked, needs if isinstance(needs, tuple) else (needs,))
-        except Unavailable:
+        except (Unavailable, Throttled):
             if self._route.turned_away is None:
                 raise
             return self._route.turned_away(asked)
@@ -102,6 +102,7 @@ class DoorRoute(APIRoute):
         if caller.grant is not None and self._route.opened_by not in caller.grant.allows:
             raise NotPermitted("This access token does not open this.")
         caller.require(*permissions)
+        asked.rates.take(caller)
         asked.caller = replace(caller, address=None if asked.client is None else asked.client.host)
         arguments = self._path(asked)
         if raw:

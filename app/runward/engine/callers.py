@@ -11,6 +11,8 @@ from runward.core.kernel.actor import Scope
 
 DEFAULT_TENANT = "default"
 LOCAL_NAME = "local"
+BEARER_PREFIX = "jwt:"
+"""What the names of callers begin with who come with a token of an identity provider; no key's id does."""
 
 
 class Permission(StrEnum):
@@ -50,7 +52,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of a command or query. `name` is recorded as the principal: a key's id, or `local`; so is `address`, where it calls from.
+    """The caller of a command or query. `name` is recorded as the principal: a key's id, `local`, or `jwt:` and the subject of a provider's
+    token; so is `address`, where it calls from. `ends_at` is when such a token ends, in milliseconds since 1970: so does what is handed on
+    with it.
 
     `scope` confines everything the caller reads and writes. An operator sees every tenant: `reads` is None then, unless narrowed. `grant`
     is that of an access token, where the caller came with one: nothing else is within reach then.
@@ -63,6 +67,7 @@ class Caller:
     narrowed: bool = False
     address: str | None = None
     grant: Grant | None = None
+    ends_at: int | None = None
 
     @property
     def principal(self) -> str:
@@ -85,9 +90,11 @@ class Caller:
         return self.operator or self.name == LOCAL_NAME
 
     def require_operator(self) -> None:
-        """Raises NotPermitted unless the service itself is this caller's business."""
+        """Raises NotPermitted unless the service itself is this caller's business, and this request about no tenant alone."""
         if not self.runs_the_service:
             raise NotPermitted("This concerns every tenant: an operator key is needed.")
+        if self.narrowed:
+            raise NotPermitted("This concerns every tenant: send it without ?tenant=.")
 
     def require(self, *any_of: Permission) -> None:
         """Raises NotPermitted unless the caller has one of these permissions."""

@@ -38,7 +38,7 @@ async def create(
     if not permissions:
         raise Invalid("A key needs at least one permission.")
     for name in (scope.tenant, scope.user, scope.namespace):
-        if name is not None and not _NAME.match(name):
+        if name is not None and not is_name(name):
             raise Invalid("A tenant, a user and a namespace are named by 1 to 128 characters, and none that controls a terminal.")
     now = await services.store.now()
     if expires_at is not None and expires_at <= now:
@@ -78,6 +78,11 @@ async def open_to_all(services: Services) -> None:
     """Lets everybody in without a key again. Without keys a service binds loopback only."""
     await services.directory.set_authentication(False)
     _tell(services)
+
+
+def is_name(text: str) -> bool:
+    """Whether a tenant, a user or a namespace can be called so."""
+    return _NAME.match(text) is not None
 
 
 def is_key(text: str) -> bool:

@@ -75,7 +75,7 @@ class Oversight:
         so long ago. A renewal moves a run. Raises Invalid for a cursor of another list."""
 
         def read(after: Place | None, most: int) -> Awaitable[Sequence[Envelope]]:
-            return self._services.reads.held(lapsed_for_ms=stale_ms, after=after, limit=most)
+            return self._services.reads.held(caller.reads, lapsed_for_ms=stale_ms, after=after, limit=most)
 
         return await self._page(caller, read, _lease_place, _lease, mark=("leases", stale_ms), cursor=cursor, limit=limit)
 
@@ -86,7 +86,7 @@ class Oversight:
         bindings = sorted({binding for worker in staying for binding in worker.bindings})
 
         def read(after: Place | None, most: int) -> Awaitable[Sequence[Envelope]]:
-            return self._services.reads.unclaimable(bindings, after=after, limit=most)
+            return self._services.reads.unclaimable(caller.reads, bindings, after=after, limit=most)
 
         return await self._page(
             caller, read, _age_place, lambda row: _unclaimable(row, now), mark=("unclaimable",), cursor=cursor, limit=limit
@@ -103,35 +103,21 @@ class Oversight:
         cursor: str | None,
         limit: int,
     ) -> Page:
-        """A page of a list over every tenant, of which the caller sees its own. The cursor stands for a run that it saw."""
+        """A page of a list of runs that the caller may see."""
         caller.require(Permission.OPS)
         bound = mark_of(*mark, caller.reads)
-        after = None if cursor is None else opened(cursor, bound)
-        seen: list[Envelope] = []
-        while len(seen) <= limit:
-            rows = await read(after, limit + 1)
-            seen += [row for row in rows if _is_of(caller, row)]
-            if len(rows) <= limit:
-                break
-            after = place(rows[-1])
-        more, seen = len(seen) > limit, seen[:limit]
-        last = place(seen[-1]) if seen and more else None
-        return Page(data=[shown(row) for row in seen], next_cursor=None if last is None else cursor_of(bound, last.at, last.uid))
+        rows = await read(None if cursor is None else opened(cursor, bound), limit + 1)
+        more, rows = len(rows) > limit, rows[:limit]
+        last = place(rows[-1]) if rows and more else None
+        return Page(data=[shown(row) for row in rows], next_cursor=None if last is None else cursor_of(bound, last.at, last.uid))
 
     # -- recovery ----------------------------------------------------------------------------------------------------------
 
     async def recover(self, caller: Caller, limit: int) -> Recovered:
         """Takes at most `limit` runs whose lease has run out from their holders, at once: nobody has to wait for them (R40)."""
         caller.require(Permission.OPS)
-        rows: list[Envelope] = []
-        after: Place | None = None
-        while len(rows) < limit:
-            found = await self._services.reads.held(lapsed_for_ms=0, after=after, limit=limit)
-            rows += [row for row in found if _is_of(caller, row)]
-            if len(found) < limit:
-                break
-            after = _lease_place(found[-1])
-        return await self._seize(caller, rows[:limit], lapsed_only=True)
+        rows = await self._services.reads.held(caller.reads, lapsed_for_ms=0, after=None, limit=limit)
+        return await self._seize(caller, rows, lapsed_only=True)
 
     async def recover_run(self, caller: Caller, run_id: str, *, force: bool) -> Recovered:
         """Takes one run from its holder: with `force` from one that is alive, too. What it does from then on changes nothing (R3).
@@ -181,10 +167,6 @@ async def in_batches(delete: Callable[[int], Awaitable[int]], limit: int) -> int
         if count < most:
             break
     return deleted
-
-
-def _is_of(caller: Caller, row: Envelope) -> bool:
-    return caller.reads is None or caller.reads.covers(row.scope)
 
 
 def _lease_place(row: Envelope) -> Place:

@@ -18,6 +18,7 @@ from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold
+from runward.engine.key_uses import KeyUses
 from runward.engine.operations import Operations
 from runward.engine.oversight import Oversight
 from runward.engine.performer import Performer
@@ -85,6 +86,7 @@ class Service:
         self.whys = Whys(services, working or (workforce.settings if workforce else WorkerSettings()))
         self.deliveries = Deliveries(services, self.catalog, verdicts_take_tokens=verdicts_take_tokens)
         self.tokens = Tokens(services, signer)
+        self.key_uses = KeyUses(services)
         self.approvals = Approvals(services, self.deliveries)
         self.oversight = Oversight(services, self.whys)
         self.rebinding = Rebinding(services, self.catalog)
@@ -118,6 +120,7 @@ class Service:
         """Connects, publishes this process's agents, enters their lifespans, and starts to claim."""
         services = self.services
         await self.connect()
+        self._beside.append(asyncio.ensure_future(self.key_uses.keep_telling()))
         if self._workforce is not None:
             self.worker = await self._worker(self._workforce)
             await services.directory.publish_agents(published(self.registry))
@@ -141,6 +144,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._leave_upkeep()
+        await self.key_uses.tell()
         await self.tails.stop()
         await self.services.bus.stop()
         await self._lifespans.aclose()

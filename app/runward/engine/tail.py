@@ -13,12 +13,15 @@ from types import TracebackType
 
 from runward.core.kernel.frames import StoredFrame
 from runward.engine.services import Services
+from runward.engine.timing import wait_for
 from runward.ports.bus import Hint, Topic
 from runward.ports.reads import is_whole
 
 RING_FRAMES = 1_000
 RING_BYTES = 1_048_576
 PAGE = 200
+FEW = 8
+"""So many runs are read at once when anything may have happened; of more it is asked first, in one statement, which have gone on."""
 
 
 class RunGone(Exception):
@@ -137,6 +140,7 @@ class Tails:
         self._reads: set[asyncio.Task[None]] = set()
         self._poller: asyncio.Task[None] | None = None
         self._watched = asyncio.Event()
+        self._anything = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
@@ -212,6 +216,8 @@ class Tails:
     def _heard(self, hint: Hint) -> None:
         if hint.topic is Topic.FRAMES and hint.uid not in self._local:
             self._look(hint.uid)
+        elif hint.topic is Topic.ANYTHING and len(self._tails) > FEW:
+            self._anything.set()
         elif hint.topic is Topic.ANYTHING:
             for tail in self._tails.values():
                 self._read_soon(tail)
@@ -251,7 +257,8 @@ class Tails:
     async def _poll_forever(self) -> None:
         while True:
             await self._watched.wait()
-            await self._services.clock.sleep(self._poll_with_bus if self._services.bus.healthy else self._poll)
+            await wait_for(self._services.clock, self._anything, self._poll_with_bus if self._services.bus.healthy else self._poll)
+            self._anything.clear()
             if not self._tails:
                 self._watched.clear()
                 continue

@@ -122,6 +122,8 @@ class Tokens:
         if self._signer is None:
             raise Conflict("Access tokens need RUNWARD_SECRET_KEY: set it, the same in every process.", code="secret_key_missing")
         expires_at = self._services.time.now() + ttl_seconds * 1000
+        if caller.ends_at is not None:
+            expires_at = min(expires_at, caller.ends_at)
         grant = Grant(
             id=self._services.chance.uid(),
             of=of,

@@ -5,7 +5,7 @@ All of it raises `Unavailable` when the store is away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,10 @@ from runward.core.kernel.actor import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A caller's key as stored: never the key itself, only its SHA-256. `operator` sees all tenants. Times in milliseconds."""
+    """A caller's key as stored: never the key itself, only its SHA-256. `operator` sees all tenants. Times in milliseconds.
+
+    `last_used_at` is when a process last said that it was used; it may lag behind by a minute.
+    """
 
     id: str
     hash: str
@@ -25,6 +28,7 @@ class ApiKey:
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    last_used_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,10 @@ class Directory(Protocol):
 
     async def revoke_key(self, id: str) -> bool:
         """Revokes a key for good; False when there is none or it was revoked before."""
+        ...
+
+    async def note_key_uses(self, ids: Collection[str]) -> None:
+        """These keys were used just now. What is no key is not noted."""
         ...
 
     async def authentication(self) -> bool:

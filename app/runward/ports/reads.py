@@ -162,14 +162,14 @@ class Reads(Protocol):
         """At most `query.limit` requests for approval behind `query.after`, in order: no repeats, no misses (R43)."""
         ...
 
-    async def held(self, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
-        """At most `limit` actors under a lease behind a place, over `(lease_until, uid)`: of every tenant, for operators. With
+    async def held(self, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
+        """At most `limit` actors under a lease that the scope may see, behind a place, over `(lease_until, uid)`; None sees all. With
         `lapsed_for_ms` only those whose lease ran out longer ago than that by the store's clock. A renewal moves an actor."""
         ...
 
-    async def unclaimable(self, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
-        """At most `limit` actors behind a place, over `(created_at, uid)`, that nobody with these bindings will take, of every tenant, for
-        operators (R41): those without a lease that are `queued`, or `suspended` and due, of another binding or of a newer format."""
+    async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
+        """At most `limit` actors that the scope may see (None sees all), behind a place, over `(created_at, uid)`, that nobody with these
+        bindings will take (R41): those without a lease that are `queued`, or `suspended` and due, of another binding or a newer format."""
         ...
 
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:

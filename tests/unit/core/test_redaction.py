@@ -182,15 +182,15 @@ HOSTILE = [
 def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
     """In proportion to the text: twice as much takes about twice as long, and a megabyte is done before anybody notices."""
     text = (piece * (1_048_576 // len(piece) + 1))[:1_048_576]
-    began = time.perf_counter()
+    began = time.process_time()
     ALL.text(text)
-    assert time.perf_counter() - began < 5, "quadratic in the length of its text"
+    assert time.process_time() - began < 5, "quadratic in the length of its text"
 
 
 def test_a_megabyte_of_names_takes_a_moment() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     ALL.json({"_" * 500_000: "x", **{f"{'api_' * 15}{number}": "y" for number in range(5_000)}})
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 json_values = st.recursive(

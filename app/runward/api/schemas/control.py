@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from runward.api.schemas.values import Body, Label, NewId, Reason, Time, View
+from runward.api.schemas.values import Body, Label, NewId, Reason, Time, View, given
 from runward.api.schemas.views import Run, Status, TaskOutcome
 
 MAX_RUN_IDS = 1_000
@@ -31,6 +31,8 @@ class DrainRun(Body):
 
 class RunFilter(Body):
     """The filters of `GET /runs`. `metadata` matches strings at the top of a run's metadata."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(anyOf=[_names(name) for name in schema["properties"]]))
 
     status: Annotated[list[Status], Field(max_length=6)] = Field(default_factory=list)
     waiting_on: Annotated[list[Waits], Field(max_length=9)] = Field(default_factory=list)
@@ -57,6 +59,11 @@ class RunFilter(Body):
         return self
 
 
+def _names(name: str) -> dict[str, Any]:
+    """For the document: that a field of a filter is there and says something."""
+    return {"required": [name], "properties": {name: {"not": {"enum": [None, [], {}]}}}}
+
+
 class CancelRuns(Body):
     """Which runs to cancel: those that a filter matches, page by page, or some by their ids."""
 
@@ -65,7 +72,8 @@ class CancelRuns(Body):
             "examples": [
                 {"filter": {"agent": "support", "status": ["queued", "suspended"]}, "reason": "The shop is closed.", "dry_run": True},
                 {"run_ids": ["order-7-status"]},
-            ]
+            ],
+            "oneOf": [given("filter"), given("run_ids")],
         }
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from runward.api.schemas.values import Body, ItemId, Label, Reason
+from runward.api.schemas.values import Body, ItemId, Label, Reason, given
 from runward.engine.letters import MAX_QUESTION_ANSWER
 
 MAX_ITEMS = 100
@@ -53,6 +53,8 @@ class ResultItem(Body):
 class AnswerItem(Body):
     """The answer to a question: `answer`, or `declined`."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("answer"), given("declined")]})
+
     question_id: ItemId
     answer: Annotated[str, Field(max_length=MAX_QUESTION_ANSWER)] | None = None
     declined: Literal[True] | None = None
@@ -74,6 +76,16 @@ class EvidenceIn(Body):
 
 class SettlementItem(Body):
     """How an unknown effect is settled: it did not happen, run it again (`retry`); it did, with this `result`; or it failed (`error`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"properties": {"decision": {"const": "retry"}}, "not": {"required": ["output"]}},
+                {"properties": {"decision": {"const": "result"}}, "required": ["output"]},
+                {"properties": {"decision": {"const": "error"}}},
+            ]
+        }
+    )
 
     tool_call_id: ItemId
     decision: Literal["retry", "result", "error"]

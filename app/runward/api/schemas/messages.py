@@ -7,10 +7,10 @@ import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from runward.api.schemas.values import Body
+from runward.api.schemas.values import Body, given
 from runward.api.validation import pointer, refused
 from runward.core import messages as core
 from runward.core.errors import Problem
@@ -47,6 +47,8 @@ class ReasoningIn(Body):
 
 class FileIn(Body):
     """A file: `url`, or `data` in base64."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("url"), given("data")]})
 
     type: Literal["file"]
     media_type: Annotated[str, Field(max_length=127, pattern=r"^[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*$")]
@@ -97,6 +99,12 @@ def _no_system(value: Any) -> Any:
 
 class MessageIn(Body):
     """One message. `seq` and `step` may be there and are ignored, so that what `/messages` answers can be sent back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {"properties": {"role": {"const": "tool"}, "content": {"type": "string"}}, "required": ["role", "content"]}
+        }
+    )
 
     role: Annotated[Literal["user", "assistant", "tool"], BeforeValidator(_no_system)]
     content: Annotated[Annotated[Content, Tag("text")] | Annotated[Parts, Tag("list")], Discriminator(_form)]

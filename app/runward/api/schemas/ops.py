@@ -8,11 +8,11 @@ from fastapi import Path
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from runward.api.query_strings import Whole
+from runward.api.query_strings import Bounds, Whole
 from runward.api.schemas.control import FailedRun
 from runward.api.schemas.control import Limit as BodyLimit
 from runward.api.schemas.requests import ListPart, Seconds
-from runward.api.schemas.values import Body, Dollars, Label, NewId, Reason, Time, Tokens, View
+from runward.api.schemas.values import Body, Dollars, Label, NewId, Reason, Time, Tokens, View, given
 from runward.api.schemas.views import Run, ScopeView, Status
 from runward.core.ids import ID_PATTERN
 
@@ -29,7 +29,9 @@ BodyCursor = Annotated[str, Field(min_length=1, max_length=1_024)]
 class ListStale(ListPart):
     """Which leases count as left behind."""
 
-    stale_seconds: Annotated[Whole, Field(ge=0, le=MAX_STALE_SECONDS)] = Field(default=60, description="Since when they have run out.")
+    stale_seconds: Annotated[Whole, Field(ge=0, le=MAX_STALE_SECONDS), Bounds()] = Field(
+        default=60, description="Since when they have run out."
+    )
 
 
 class RecoverRuns(Body):
@@ -53,7 +55,8 @@ class RebindRuns(Body):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"agent": "support", "from": "1f0c77…", "to": "9ab2d4…", "reason": "Version 2 only corrects a description."}]
+            "examples": [{"agent": "support", "from": "1f0c77…", "to": "9ab2d4…", "reason": "Version 2 only corrects a description."}],
+            "oneOf": [given("run_id"), given("agent")],
         }
     )
 
@@ -76,6 +79,12 @@ class RebindRuns(Body):
 
 class RaisedLimits(Body):
     """Bounds that are looser than the run's own."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [given(name) for name in ("max_steps", "timeout_seconds", "expires_seconds", "max_total_tokens", "max_cost_usd")]
+        }
+    )
 
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(default=None, description="Model calls.")
     timeout_seconds: Seconds | None = Field(default=None, description="Time worked on the run.")
@@ -107,7 +116,12 @@ class RaiseLimits(Body):
 class Prune(Body):
     """What to delete for good."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"runs_before": "2026-01-31T00:00:00Z", "limit": 1_000}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"runs_before": "2026-01-31T00:00:00Z", "limit": 1_000}],
+            "anyOf": [given("runs_before"), given("keys_before")],
+        }
+    )
 
     runs_before: Time | None = Field(default=None, description="Ended runs last saved before this time.")
     keys_before: Time | None = Field(default=None, description="Idempotency keys older than this, but none younger than 24 h.")

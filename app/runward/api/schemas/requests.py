@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from runward.api.headers import MAX_WAIT_SECONDS
-from runward.api.query_strings import Cursor, Limit, Query, Truth, Whole
+from runward.api.query_strings import Bounds, Cursor, Limit, Query, Truth, Whole
 from runward.api.schemas.messages import Input, ToolName
 from runward.api.schemas.pending import EffectName
 from runward.api.schemas.values import Body, Dollars, Label, Metadata, NewId, Reason, Time, Tokens
@@ -124,7 +124,9 @@ class CancelRun(Body):
 class ReadRun(Query):
     """How to read one run."""
 
-    wait: Annotated[Whole, Field(ge=0, le=MAX_WAIT_SECONDS)] | None = Field(default=None, description="Seconds to wait for `until`.")
+    wait: Annotated[Whole, Field(ge=0, le=MAX_WAIT_SECONDS), Bounds()] | None = Field(
+        default=None, description="Seconds to wait for `until`."
+    )
     until: Literal["suspended", "ended"] = Field(default="suspended", description="`suspended`: until it has ended or waits for somebody.")
 
 

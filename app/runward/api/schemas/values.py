@@ -15,6 +15,7 @@ from runward.core.times import from_rfc3339
 MAX_METADATA_KEYS = 64
 MAX_METADATA_BYTES = 16_384
 MAX_REASON_BYTES = 4_096
+LABEL_PATTERN = r"^[^\x00-\x1f\x7f]*$"
 
 
 class Body(BaseModel):
@@ -27,6 +28,11 @@ class View(BaseModel):
     """Something that is shown. Clients skip fields they do not know."""
 
     model_config = ConfigDict(extra="allow")
+
+
+def given(name: str) -> dict[str, Any]:
+    """For the document: that a field is there and not null, where one of several has to be."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 def _metadata(value: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +68,7 @@ ApprovalId = Annotated[str, Path(pattern=ID_PATTERN, description="The request's 
 NewId = Annotated[str, Field(pattern=ID_PATTERN)]
 ItemId = Annotated[str, Field(pattern=ID_PATTERN)]
 """The id of something that waits in a run, as the run shows it."""
-Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Label = Annotated[str, Field(min_length=1, max_length=128, pattern=LABEL_PATTERN)]
 """A name of something that is not ours: a user, a tenant. Any characters but control characters."""
 Metadata = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], Any], AfterValidator(_metadata)]
 Time = Annotated[int, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from runward.core.errors import InvariantViolated
@@ -40,6 +40,9 @@ class MemoryDirectory:
 
     async def revoke_key(self, id: str) -> bool:
         return await self._database.turn(self._faults, "revoke_key", lambda: _revoke_key(self._database, id))
+
+    async def note_key_uses(self, ids: Collection[str]) -> None:
+        await self._database.turn(self._faults, "note_key_uses", lambda: _note_key_uses(self._database, ids))
 
     async def authentication(self) -> bool:
         return await self._database.turn(self._faults, "authentication", lambda: self._database.authentication is True)
@@ -94,6 +97,13 @@ def _revoke_key(database: MemoryDatabase, id: str) -> bool:
         return False
     database.api_keys[id] = replace(key, revoked_at=database.now())
     return True
+
+
+def _note_key_uses(database: MemoryDatabase, ids: Collection[str]) -> None:
+    now = database.now()
+    for id in ids:
+        if id in database.api_keys:
+            database.api_keys[id] = replace(database.api_keys[id], last_used_at=now)
 
 
 def _publish_agents(database: MemoryDatabase, agents: Sequence[PublishedAgent]) -> None:

@@ -86,18 +86,21 @@ class MemoryReads:
     async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
         return await self._database.turn(self._faults, "approvals", lambda: _list_approvals(self._database, query))
 
-    async def held(self, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
+    async def held(self, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
         def work() -> Sequence[Envelope]:
             before = None if lapsed_for_ms is None else self._database.now() - lapsed_for_ms
-            leased = [(envelope.lease_until, envelope) for envelope in self._database.pending() if envelope.lease_until is not None]
+            seen = [envelope for envelope in self._database.pending() if _sees(scope, envelope.scope)]
+            leased = [(envelope.lease_until, envelope) for envelope in seen if envelope.lease_until is not None]
             return _ascending([(until, envelope) for until, envelope in leased if before is None or until < before], after, limit)
 
         return await self._database.turn(self._faults, "held", work)
 
-    async def unclaimable(self, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
+    async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
         def work() -> Sequence[Envelope]:
             now = self._database.now()
-            waiting = [envelope for envelope in self._database.pending() if _waits_for_a_worker(envelope, now)]
+            waiting = [
+                envelope for envelope in self._database.pending() if _sees(scope, envelope.scope) and _waits_for_a_worker(envelope, now)
+            ]
             left = [envelope for envelope in waiting if envelope.binding not in bindings or envelope.format > FORMAT]
             return _ascending([(envelope.created_at, envelope) for envelope in left], after, limit)
 
@@ -126,9 +129,7 @@ def _find(database: MemoryDatabase, kind: str, scope: Scope | None, public_id: s
 
 
 def _sees(scope: Scope | None, of: Scope) -> bool:
-    if scope is None:
-        return True
-    return scope.tenant == of.tenant and scope.user in (None, of.user) and scope.namespace in (None, of.namespace)
+    return scope is None or scope.covers(of)
 
 
 def _list(database: MemoryDatabase, query: ActorQuery) -> Sequence[Envelope]:

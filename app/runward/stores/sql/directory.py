@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,10 +17,10 @@ from runward.stores.guards import check_text
 from runward.stores.sql.database import Database, NotUnique
 from runward.stores.sql.expressions import FALSE, TRUE
 from runward.stores.sql.rows import Row, Values
-from runward.stores.sql.statements import Statement, clock_expression, given, insert_into
+from runward.stores.sql.statements import Statement, among, as_list, clock_expression, given, insert_into
 from runward.stores.sql.tables import ID, agents, api_keys, columns, service, workers
 
-_KEY = columns(api_keys, "id hash prefix tenant user_id namespace operator permissions created_at expires_at revoked_at")
+_KEY = columns(api_keys, "id hash prefix tenant user_id namespace operator permissions created_at expires_at revoked_at last_used_at")
 _AGENT = columns(agents, "name version fingerprint place manifest published_at")
 _WORKER = columns(workers, "id host pid started_at beat_at slots driving draining bindings asked_to_drain")
 
@@ -55,6 +55,10 @@ class SqlDirectory:
 
     async def revoke_key(self, id: str) -> bool:
         return bool(await self._database.write(_revoke_key(self._dialect), {"id": id}))
+
+    async def note_key_uses(self, ids: Collection[str]) -> None:
+        if ids:
+            await self._database.write(_note_key_uses(self._dialect), {"ids": as_list(sorted(ids), self._dialect)})
 
     async def authentication(self) -> bool:
         """Said so, or, where nothing was ever said: since there is a key."""
@@ -113,11 +117,12 @@ def _key_values(key: ApiKey) -> Values:
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
+        "last_used_at": key.last_used_at,
     }
 
 
 def _key_of(row: Row) -> ApiKey:
-    id, hash, prefix, tenant, user, namespace, operator, permissions, created_at, expires_at, revoked_at = row
+    id, hash, prefix, tenant, user, namespace, operator, permissions, created_at, expires_at, revoked_at, last_used_at = row
     return ApiKey(
         id=id,
         hash=hash,
@@ -128,6 +133,7 @@ def _key_of(row: Row) -> ApiKey:
         created_at=created_at,
         expires_at=expires_at,
         revoked_at=revoked_at,
+        last_used_at=last_used_at,
     )
 
 
@@ -165,6 +171,12 @@ def _keys(dialect: Dialect, *, one_tenant: bool) -> Statement:
 def _revoke_key(dialect: Dialect) -> Statement:
     valid = update(api_keys).where(api_keys.c.id == given("id", ID), api_keys.c.revoked_at.is_(None))
     return Statement(valid.values(revoked_at=clock_expression(dialect)).returning(api_keys.c.id), dialect)
+
+
+@cache
+def _note_key_uses(dialect: Dialect) -> Statement:
+    used = update(api_keys).where(among(api_keys.c.id, "ids", dialect))
+    return Statement(used.values(last_used_at=clock_expression(dialect)), dialect)
 
 
 @cache

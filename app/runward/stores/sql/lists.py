@@ -72,19 +72,19 @@ def _has(key: str, value: str, dialect: Dialect) -> ColumnElement[bool]:
     return and_(func.json_typeof(found) == literal_column("'string'"), text == literal(value, ID))
 
 
-def held(dialect: Dialect, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Statement:
+def held(dialect: Dialect, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Statement:
     """Actors under a lease; with `lapsed_for_ms` those whose lease ran out longer ago than that."""
-    found = select(*ENVELOPE).where(LEASED)
+    found = select(*ENVELOPE).where(LEASED, *_same(actors, _owned(scope)))
     if lapsed_for_ms is not None:
         found = found.where(actors.c.lease_until < clock_expression(dialect) - literal(lapsed_for_ms, BigInteger()))
     return Statement(_behind(found, after, limit, actors.c.lease_until, actors.c.uid), dialect)
 
 
-def unclaimable(dialect: Dialect, bindings: Sequence[str], *, after: Place | None, limit: int) -> Statement:
+def unclaimable(dialect: Dialect, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Statement:
     """Actors that wait for a worker, and for another one than those with these bindings."""
     waits = and_(READY, actors.c.lease_owner.is_(None), or_(actors.c.status == QUEUED, actors.c.ready_at <= clock_expression(dialect)))
     foreign = actors.c.binding.not_in([literal(binding, ID) for binding in bindings])
-    found = select(*ENVELOPE).where(waits, or_(foreign, ~READABLE))
+    found = select(*ENVELOPE).where(waits, or_(foreign, ~READABLE), *_same(actors, _owned(scope)))
     return Statement(_behind(found, after, limit, actors.c.created_at, actors.c.uid), dialect)
 
 

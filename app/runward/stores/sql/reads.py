@@ -73,12 +73,12 @@ class SqlReads:
     async def approvals(self, query: ApprovalQuery) -> Sequence[StoredApproval]:
         return [approval_of(row) for row in await self._database.read(lists.listed_approvals(self._dialect, query), {})]
 
-    async def held(self, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
-        statement = lists.held(self._dialect, lapsed_for_ms=lapsed_for_ms, after=after, limit=limit)
+    async def held(self, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
+        statement = lists.held(self._dialect, scope, lapsed_for_ms=lapsed_for_ms, after=after, limit=limit)
         return [envelope_of(row) for row in await self._database.read(statement, {})]
 
-    async def unclaimable(self, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
-        statement = lists.unclaimable(self._dialect, bindings, after=after, limit=limit)
+    async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
+        statement = lists.unclaimable(self._dialect, scope, bindings, after=after, limit=limit)
         return [envelope_of(row) for row in await self._database.read(statement, {})]
 
     async def remembered(self, key: IdempotencyKey) -> Replayed | KeyReused | CreatedIsGone | None:

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-SCHEMA: Final = "0001"
+SCHEMA: Final = "0002"
 """The newest migration this code knows, and needs. Migrations are numbered so that they sort."""
 
 METADATA: Final = MetaData(
@@ -231,6 +231,7 @@ api_keys: Final = Table(
     _needed("created_at", BigInteger),
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
+    Column("last_used_at", BigInteger),
     PrimaryKeyConstraint("id"),
     UniqueConstraint("hash"),
 )
