@@ -30,7 +30,7 @@ async def measure(house: House) -> Findings:
         stored = max(size for _, size in seen)
         lines.append([kind, spread(early, 2), spread(late, 2), f"{stored / 1000:.1f} kB"])
         data[kind] = {"early_ms": early, "late_ms": late, "state_bytes": stored}
-        rows.append(row("19", [after / before for before, after in zip(early, late, strict=True)], kind))
+        rows.append(row("20", [after / before for before, after in zip(early, late, strict=True)], kind))
     table = Table(
         title=f"A model call of a tool that asks {CONSULTATIONS:,} times",
         columns=["", f"calls 2 to {WINDOW + 1}, ms", f"the last {WINDOW}, ms", "the run's state in the end"],
