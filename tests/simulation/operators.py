@@ -56,7 +56,7 @@ class Operator:
                 letter = Letter(kind=MailKind.TAKEOVER, key=f"takeover:{self._number}", principal=LOCAL.principal)
                 await caller.ask_again(lambda service: service.services.store.seize(uid, letter, lapsed_only=False))
             case "rebind":
-                here, there = self._chance.sample(bindings(), 2)
+                here, there = self._chance.sample(bindings(caller.agent), 2)
                 await self._append(MailKind.REBIND, {"from": here, "to": there})
             case "limits":
                 await self._append(MailKind.LIMITS, {"limits": RAISED})

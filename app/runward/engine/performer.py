@@ -228,15 +228,15 @@ class Performer:
         return self._output_reader
 
     def _verification(self, activity: VerifyOutput, run: RunState) -> Verification:
-        output, candidate = self._deployed.agent.output, run.candidate
-        assert output is not None and output.verify is not None and candidate is not None
+        verify, candidate = self._deployed.verify, run.candidate
+        assert verify is not None and candidate is not None
 
         async def arguments() -> tuple[Any, RunContext[Any, Any]]:
             return self._reader().typed(candidate.value), await self._run_context(run)
 
         return Verification(
             activity.attempt,
-            verify=output.verify,
+            verify=verify,
             arguments=arguments,
             timeout_seconds=run.limits.model_timeout_seconds,
             services=self._services,
