@@ -13,8 +13,8 @@ from runward.core.values import replace
 from runward.engine.callers import LOCAL
 from runward.engine.service import Service
 from runward.ports.budgets import Admitted
-from runward.ports.models import ModelRequest
 from runward.stores.memory.database import Rows
+from tests.simulation.bills import Bill
 
 if TYPE_CHECKING:
     from tests.simulation.watch import Watch
@@ -66,19 +66,23 @@ class Spending:
         self._unknown: Counter[str] = Counter()
 
     def reserved(self) -> None:
-        """Somebody was admitted, or was not: no budget is past its bound."""
-        database = self._world.database
+        """Somebody was admitted, or was not: no budget is past its bound, but for what providers used beyond what they were allowed."""
+        database, beyond = self._world.database, self._watch.bills.beyond
         for (_, key), budget in database.budgets.items():
             bound, committed = budget.account.terms.max_total_tokens, budget.account.committed(database.now())
-            kept = bound is None or committed.tokens <= bound
+            kept = bound is None or committed.tokens <= bound + beyond
             self._watch.check(kept, "R34 no budget is overdrawn", f"{key}: {committed.tokens} of {bound}")
 
-    def model_starts(self, uid: str, run: RunState, request: ModelRequest, where: str) -> None:
+    def model_starts(self, run: RunState, bill: Bill, where: str) -> None:
         if run.shared is None:
             return
-        row = self._world.database.reservations.get((TENANT, reservation_id(uid, request.step, request.attempt)))
-        admitted = row is not None and isinstance(row.outcome, Admitted) and row.closed is None
-        self._watch.check(admitted, "R34 the budgets admit a call before it is made", f"{where}: {row}")
+        id = reservation_id(run.uid, *bill.key) if isinstance(bill.key, tuple) else f"{run.uid}/{bill.key}"
+        self._watch.check(self.admits(id), "R34 the budgets admit a call before it is made", f"{where}: {id}")
+
+    def admits(self, id: str) -> bool:
+        """Whether the budgets have admitted this reservation, and it is not over."""
+        row = self._world.database.reservations.get((TENANT, id))
+        return row is not None and isinstance(row.outcome, Admitted) and row.closed is None
 
     def over(self, rows: Rows, run: RunState, where: str) -> None:
         """Nobody drives the run any more: nothing is reserved for it, and it waits for a budget only where it says so."""
@@ -90,7 +94,11 @@ class Spending:
         waits = {row.waits_for for row in mine if row.waits_for is not None}
         expected = set() if shared is None or shared.wait is None or run.status.ended else {shared.wait.key}
         self._watch.check(waits == expected, "R35 whoever waits is found", f"{where}: {waits} where {expected} are due")
-        for key in () if shared is None else shared.keys:
+        self.counted(run)
+
+    def counted(self, run: RunState) -> None:
+        """A run that nobody drives any more says what it used."""
+        for key in () if run.shared is None else run.shared.keys:
             self._spent[key] += run.ledger.spent.tokens
             self._unknown[key] += run.ledger.unknown.tokens
 

@@ -189,7 +189,11 @@ class Watch:
             self._turn_starts(rows, uid, model, request, where)
         elif rows is not None:
             self.check(bool(codec.decode(rows.envelope.state).generations), "R33 the reservation is durable before the call", where)
-        return self.bills.begins(uid, request, where)
+        shares = rows is not None and codec.decode(rows.envelope.state).shared is not None
+        bill = self.bills.begins(uid, request, where, admits=self.spending.admits if shares else None)
+        if rows is not None:
+            self.spending.model_starts(codec.decode(rows.envelope.state), bill, where)
+        return bill
 
     def _turn_starts(self, rows: Rows | None, uid: str, model: str, request: ModelRequest, where: str) -> None:
         asked = (uid, request.step, request.attempt)
@@ -201,7 +205,6 @@ class Watch:
         reservation = run.reservation
         durable = reservation is not None and (reservation.step, reservation.attempt) == (request.step, request.attempt)
         self.check(durable, "R33 the reservation is durable before the call", f"{where}: {reservation}")
-        self.spending.model_starts(uid, run, request, where)
         self.check([message.seq for message in request.messages] == sorted(rows.messages), "R17b the model sees what is stored", where)
         self._paired(request, where)
         self.typed.asks(rows, model, request, where)
@@ -239,6 +242,8 @@ class Watch:
         )
         if rows.envelope.mail_applied == len(rows.mail):  # what came for it since went with it
             self.over(rows)
+        else:
+            self.spending.counted(codec.decode(rows.envelope.state))
 
     def over(self, rows: Rows) -> None:
         """A run has ended, or waits for somebody for good."""
