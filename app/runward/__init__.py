@@ -37,7 +37,7 @@ from runward.agents.probes import CannotTell, DidNotHappen, Happened
 from runward.agents.ready_made import injection_notice, max_output_length, max_result_length, redact
 from runward.agents.rules import GuardedCall, Guardrails, Policy
 from runward.agents.tools import AnyTool, Tool, tool
-from runward.core.errors import DefinitionError, NeedsInput, RunwardError, ToolError, UnknownOutcome
+from runward.core.errors import BudgetExceeded, DefinitionError, NeedsInput, RunwardError, ToolError, UnknownOutcome
 from runward.core.kernel.actor import Scope
 from runward.core.messages import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runward.core.runs.limits import Limits
@@ -49,6 +49,7 @@ __all__ = [
     "AnyTool",
     "Approval",
     "Block",
+    "BudgetExceeded",
     "BuiltinTool",
     "CannotTell",
     "ClientTool",

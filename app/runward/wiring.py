@@ -34,6 +34,7 @@ from runward.ports.models import ModelClients as AnyModelClients
 from runward.ports.telemetry import Telemetry
 from runward.settings import Settings
 from runward.telemetry import logging_telemetry
+from runward.tools.asides import aside
 from runward.tools.bodies import bodies, waiting
 from runward.tools.threads import Threads
 
@@ -215,6 +216,7 @@ def _deployed(
         waiting=waiting(agent.tools),
         offers_of=waiting,
         models=models,
+        verify=None if agent.output is None or agent.output.verify is None else aside(agent.output.verify, threads),
     )
 
 

@@ -157,6 +157,12 @@ async def poison(order_id: int, ctx: Context) -> str:
     os._exit(66)
 
 
+@tool(effect="read", timeout_seconds=120)
+async def advise(order_id: int, ctx: Context) -> str:
+    """Asks the model about an order."""
+    return await ctx.generate(f"advise {order_id}")
+
+
 MET = defaultdict[int, asyncio.Event](asyncio.Event)
 
 
@@ -200,13 +206,16 @@ async def whoami(ctx: Context) -> dict[str, Any]:
     return {"told": sorted(ctx.tool_context or {}), "tenant": ctx.scope.tenant}
 
 
-TOOLS = [lookup, note, charge, ship, quote, pay, refund, peek, pick, ask_user, durable_wait, poison, meet, block, leak, whoami]
+TOOLS = [lookup, note, charge, ship, quote, pay, refund, peek, pick, ask_user, durable_wait, poison, advise, meet, block, leak, whoami]
 
 # -- the model -----------------------------------------------------------------------------------------------------------
 
 
 async def puppet_says(request: ModelRequest) -> Reply:
-    """What the script says for this turn."""
+    """What the script says for this turn; to `advise` it says how long its answer may be."""
+    if request.purpose == "generate":
+        await arrive(f"model {request.messages[0].text}")
+        return Reply(text=f"{request.settings.max_output_tokens} tokens")
     script = json.loads(request.messages[0].text)
     turn = sum(message.role == "assistant" for message in request.messages)
     said = script[turn]

@@ -236,29 +236,6 @@ async def test_a_lifespan_that_fails_stops_the_start() -> None:
 # -- not built yet -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_asks_a_model_fails_the_run_clearly() -> None:
-    """R9: a run that reaches what is not built yet."""
-
-    @tool(effect="read")
-    async def work(ctx: ToolContext) -> None:
-        await ctx.generate("a title")
-
-    async with Rig(agent(calls("work"), DONE, tools=[work])) as rig:
-        uid = await rig.run()
-        assert rig.row(uid).status is Status.FAILED
-        assert "this version" in rig.view(uid)["error"]["message"]
-        assert rig.rows(uid).receipts["1.1"].attempt == 1
-
-
-async def test_instructions_that_ask_a_model_fail_the_run_clearly() -> None:
-    async def instructions(ctx: RunContext) -> str:
-        return await ctx.generate("a title")
-
-    async with Rig(agent(DONE, instructions=instructions)) as rig:
-        uid = await rig.run()
-        assert rig.view(uid)["error"]["code"] == "unsupported"
-
-
 async def test_a_plain_answer_is_json_all_the_way() -> None:
     """R47: what author code was given as JSON comes back as it was."""
     seen: list[Any] = []

@@ -136,6 +136,57 @@ async def test_R33_a_crash_in_the_model_call_leaves_its_reservation_unknown() ->
         assert shown["unknown"]["tokens"] >= 2 * reserved["tokens"] and shown["spent"]["tokens"] == 0
 
 
+async def test_R33_a_call_that_no_run_could_afford_was_not_made_by_a_worker_that_died() -> None:
+    """Its bound does not even hold the prompt: nothing of it is unknown, whoever has had the run."""
+    asked = Asked(DONE)
+    async with Rig(asked.agent(instructions="x" * 3_000), worker=False) as rig:
+        uid = await rig.begin(limits={"max_total_tokens": 500})
+        doomed = rig.process()
+        gate = doomed.faults.hold("commit")
+        await doomed.service.start()
+        await rig.reached(gate)
+        await doomed.die()
+        await rig.start()
+        row = await rig.over(uid)
+        assert row.leg == 2 and rig.view(uid)["stop"]["reason"] == "budget_exceeded" and asked.requests == []
+        assert accounting(rig, uid)["committed"]["tokens"] == 0
+
+
+async def test_R35_bounds_that_are_raised_before_the_first_leg_are_those_that_count() -> None:
+    asked = Asked(DONE)
+    async with Rig(asked.agent(instructions="x" * 3_000), worker=False) as rig:
+        uid = await rig.begin(limits={"max_total_tokens": 500})
+        raised = rig.first.service.rebinding.raise_limits(LOCAL, rig.row(uid).public_id, {"max_total_tokens": 9_000}, None)
+        await rig.passing(raised)
+        await rig.start()
+        await rig.over(uid)
+        assert rig.view(uid)["status"] == "completed" and len(asked.requests) == 1
+        assert [frame["attempt"] for frame in rig.frames(uid, "start-step")] == [1]
+
+
+async def test_R33_a_worker_that_wants_longer_answers_reserves_them_first() -> None:
+    """Whoever created the run knew of shorter ones."""
+    reserved: list[int] = []
+
+    def model(request: ModelRequest) -> Reply:
+        (uid,) = rig.database.actors
+        reserved.append(accounting(rig, uid)["reserved"]["tokens"])
+        reserved.append(request.settings.max_output_tokens or 0)
+        return DONE
+
+    def made(answer: int) -> Agent:
+        return agent(
+            model=ScriptedModel(model), model_settings=ModelSettings(max_output_tokens=answer), limits=Limits(max_total_tokens=9_000)
+        )
+
+    async with Rig(made(50), worker=False) as rig:
+        uid = await rig.begin()
+        before = accounting(rig, uid)["reserved"]["tokens"]
+        await rig.start(made(500))
+        await rig.over(uid)
+        assert reserved == [before + 450, 500]
+
+
 # -- dollars -----------------------------------------------------------------------------------------------------------------
 
 

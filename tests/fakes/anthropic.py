@@ -9,7 +9,7 @@ from typing import Any
 from tests.fakes.replies import Answer, Ending
 from tests.fakes.server import FakeProvider, Received
 
-OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+OVERLOADED = {"type": "overloaded_error", "message": "Overloaded"}
 
 
 class FakeAnthropic(FakeProvider):
@@ -39,8 +39,8 @@ def _events(answer: Answer) -> Iterator[dict[str, Any] | bytes]:
     match answer.ending:
         case Ending.BAD_JSON:
             yield b'{"type": "content_block_delta", "index": '
-        case Ending.OVERLOADED:
-            yield OVERLOADED
+        case Ending.OVERLOADED | Ending.ERROR_EVENT:
+            yield {"type": "error", "error": answer.error or OVERLOADED}
         case Ending.TWO_FINISHES:
             yield _finish(answer, finish)
             yield {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": "and more"}}

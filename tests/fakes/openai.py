@@ -9,7 +9,7 @@ from typing import Any
 from tests.fakes.replies import Answer, Call, Ending
 from tests.fakes.server import FakeProvider, Received
 
-OVERLOADED = {"error": {"message": "The server is overloaded.", "type": "service_unavailable_error", "code": "server_is_overloaded"}}
+OVERLOADED = {"message": "The server is overloaded.", "type": "service_unavailable_error", "code": "server_is_overloaded"}
 
 
 class FakeOpenAI(FakeProvider):
@@ -41,8 +41,8 @@ def _chat(answer: Answer) -> Iterator[dict[str, Any] | bytes]:
     match answer.ending:
         case Ending.BAD_JSON:
             yield b'{"id": "chatcmpl-1", "choices": ['
-        case Ending.OVERLOADED:
-            yield OVERLOADED
+        case Ending.OVERLOADED | Ending.ERROR_EVENT:
+            yield {"error": answer.error or OVERLOADED}
         case Ending.TWO_FINISHES:
             yield _chunk(answer, {}, finish)
             yield _chunk(answer, {"content": "and more"})
@@ -111,7 +111,10 @@ class _Responses:
             yield from self._call(call)
         match answer.ending:
             case Ending.OVERLOADED:
-                yield self._event("response.failed", response={**self._response("failed"), "error": OVERLOADED["error"]})
+                yield self._event("response.failed", response={**self._response("failed"), "error": answer.error or OVERLOADED})
+            case Ending.ERROR_EVENT:
+                error = answer.error or OVERLOADED
+                yield self._event("error", code=error.get("code"), message=error["message"], param=None)
             case Ending.DONE:
                 reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(answer.finish or "")
                 details = {"incomplete_details": {"reason": reason}} if reason else {}

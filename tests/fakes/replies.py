@@ -21,7 +21,9 @@ class Ending(Enum):
     CHANGED_FINISH = "changed_finish"  # a finish mark, then another one
     FINISH_TWICE = "finish_twice"  # the same finish mark once more, as some gateways do, with nothing in between
     BAD_JSON = "bad_json"  # an event whose data is not JSON
-    OVERLOADED = "overloaded"  # an error event inside the stream, in the provider's own form
+    OVERLOADED = "overloaded"  # an error event inside the stream, in the provider's own form: `Answer.error`, or that it is overloaded
+    ERROR_EVENT = "error_event"  # the same as the event `error` that the Responses API has besides
+    NO_END = "no_end"  # the stream closes cleanly, without a finish mark and without the wire's own last word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Answer:
     """A streamed answer: thinking, then text word by word, then tool calls side by side.
 
     `finish` is in the provider's own words; None says what the content implies. `delay` is slept before every event, in seconds.
-    `encrypted` is an OpenAI reasoning item's `encrypted_content`.
+    `encrypted` is an OpenAI reasoning item's `encrypted_content`, `error` what an error event inside the stream holds.
     """
 
     text: str = ""
@@ -66,6 +68,7 @@ class Answer:
     model: str = "fake-model"
     delay: float = 0.0
     ending: Ending = Ending.DONE
+    error: Mapping[str, Any] | None = None
 
     def words(self) -> Sequence[str]:
         """The pieces that the text is streamed in."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from runward.engine.clock import SystemClock
 from runward.models.clients import ModelClients
+from runward.models.kinds import TRANSIENT
 from runward.ports.models import ModelCallError, ModelDelta
 from tests.fakes import HTML, KEY, Answer, Call, Ending, NoAnswer, Plain, Reply
 from tests.models.calls import CHAT, CLAUDE, RESPONSES, WIRES, Line, line, request
@@ -98,6 +101,9 @@ async def test_F58_before_the_first_content(model: str, reply: Reply, told_of: d
             "context_overflow",
         ),
         (CLAUDE, refusal(400, kind="invalid_request_error", message="Your credit balance is too low to access the API."), "quota"),
+        (CHAT, refusal(400, code="content_filter"), "content_filter"),
+        (RESPONSES, refusal(400, code="content_policy_violation"), "content_filter"),
+        (RESPONSES, refusal(400, code="invalid_prompt"), "rejected"),
     ],
 )
 async def test_what_only_the_providers_words_tell(model: str, reply: Reply, kind: str) -> None:
@@ -109,6 +115,7 @@ async def test_what_only_the_providers_words_tell(model: str, reply: Reply, kind
 
 BROKEN = {
     Ending.NO_FINISH: "cut_off",
+    Ending.NO_END: "cut_off",
     Ending.CUT: "network",
     Ending.RESET: "network",
     Ending.HANG: "timeout",
@@ -135,6 +142,75 @@ async def test_F59_a_broken_stream_is_never_an_answer(model: str, ending: Ending
     status = {CLAUDE: 529}.get(model, 503) if ending is Ending.OVERLOADED else None
     async with line(model) as wire:
         assert await failure_after(wire, answer) == expected(BROKEN[ending], billed=True, after_content=True, status=status)
+
+
+def inside(**error: Any) -> Mapping[str, Any]:
+    return {"message": SECRET, **error}
+
+
+SAID_INSIDE: list[tuple[list[str], Mapping[str, Any], str, int | None]] = [
+    ([CLAUDE], inside(type="rate_limit_error"), "rate_limited", 429),
+    ([CLAUDE], inside(type="api_error"), "server_error", 500),
+    ([CLAUDE], inside(type="timeout_error"), "server_error", 504),
+    ([CLAUDE], inside(type="overloaded_error"), "server_error", 529),
+    ([CLAUDE], inside(type="invalid_request_error"), "rejected", 400),
+    ([CLAUDE], inside(type="authentication_error"), "auth", 401),
+    ([CLAUDE], inside(type="billing_error"), "quota", 402),
+    ([CLAUDE], inside(type="permission_error"), "auth", 403),
+    ([CLAUDE], inside(type="request_too_large"), "rejected", 413),
+    ([CLAUDE], inside(type="nobody_knows_it"), "bad_response", None),
+    ([CHAT, RESPONSES], inside(code="rate_limit_exceeded"), "rate_limited", 429),
+    ([CHAT, RESPONSES], inside(code="server_error"), "server_error", 500),
+    ([CHAT, RESPONSES], inside(code="insufficient_quota"), "quota", 429),
+    ([CHAT, RESPONSES], inside(code="context_length_exceeded"), "context_overflow", 400),
+    ([CHAT, RESPONSES], inside(code="content_filter"), "content_filter", None),
+    ([CHAT], inside(code=502), "server_error", 502),
+    ([RESPONSES], inside(code="invalid_prompt"), "rejected", None),
+    ([RESPONSES], inside(code="image_content_policy_violation"), "content_filter", None),
+    ([CHAT, RESPONSES], inside(code="nobody_knows_it"), "bad_response", None),
+    ([CHAT, RESPONSES], inside(code=None), "bad_response", None),
+]
+
+
+@pytest.mark.parametrize("text", ["", "It is sunny"], ids=["before", "within"])
+@pytest.mark.parametrize(
+    ("model", "error", "kind", "status"),
+    [(model, error, kind, status) for models, error, kind, status in SAID_INSIDE for model in models],
+    ids=lambda value: str(value.get("type") or value.get("code")) if isinstance(value, dict) else str(value),
+)
+async def test_F59_what_a_provider_says_inside_its_stream(
+    model: str, error: Mapping[str, Any], kind: str, status: int | None, text: str
+) -> None:
+    """Under a status of 200 it is the same failure, and before the first content another model may take over; it may be billed."""
+    for ending in (Ending.OVERLOADED, Ending.ERROR_EVENT) if model == RESPONSES else (Ending.OVERLOADED,):
+        async with line(model) as wire:
+            assert await failure_after(wire, Answer(text=text, ending=ending, error=error)) == expected(
+                kind, transient=kind in TRANSIENT, billed=True, after_content=bool(text), status=status
+            )
+
+
+@pytest.mark.parametrize("model", WIRES)
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "86400"}, 86_400.0),
+        ({"retry-after": "Fri, 31 Dec 2106 23:59:59 GMT"}, 1e9),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "9" * 400}, None),
+        ({"retry-after-ms": "inf"}, None),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({}, None),
+    ],
+    ids=str,
+)
+async def test_R30_patience_is_asked_for_in_several_ways(model: str, headers: dict[str, str], seconds: float | None) -> None:
+    async with line(model) as wire:
+        wire.fake.reply(Plain(status=429, body={"error": {"message": "slow down"}}, headers=headers))
+        told = (await wire.fail()).retry_after
+    assert (told is not None and told > 1e9) if seconds == 1e9 else told == seconds
 
 
 @pytest.mark.parametrize("model", [CHAT, CLAUDE])

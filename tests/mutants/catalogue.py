@@ -806,8 +806,8 @@ RULES = (
     Mutant(
         guard="what guardrails did is said with the state",
         file="engine/durable.py",
-        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)",
-        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived)",
+        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)",
+        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded)",
         tests=("tests/engine/test_guarded.py",),
     ),
     Mutant(
@@ -950,6 +950,44 @@ DOORS = (
     ),
 )
 
+BUDGETS = (
+    Mutant(
+        guard="what a model call may use is reserved before it is made",
+        file="core/runs/budget.py",
+        old="own = Amount() if run.reservation is None else run.reservation.amount",
+        new="own = Amount()",
+        tests=("tests/unit/core/test_ledger.py",),
+    ),
+    Mutant(
+        guard="model calls of author code are under the same bound, all of them",
+        file="core/runs/budget.py",
+        old="return sum((generation.amount for generation in run.generations), own)",
+        new="return own",
+        tests=("tests/unit/core/test_generations.py",),
+    ),
+    Mutant(
+        guard="author code asks a model once the reservation is durable",
+        file="engine/generating.py",
+        old="        await books.keep(fact)\n",
+        new="        books.report(fact)\n        for _ in range(9):\n            await asyncio.sleep(0)\n",
+        tests=("tests/engine/test_generate.py",),
+    ),
+    Mutant(
+        guard="a model call of author code is settled once",
+        file="core/runs/generations.py",
+        old="    run = _without(run, generation)\n    rates",
+        new="    rates",
+        tests=("tests/unit/core/test_generations.py",),
+    ),
+    Mutant(
+        guard="what a leg asked and did not hear of may have been billed",
+        file="core/runs/apply.py",
+        old="answers.taken_over(generations.all_lost(outputs.taken_over(run)))",
+        new="answers.taken_over(replace(outputs.taken_over(run), generations=()))",
+        tests=("tests/unit/core/test_generations.py", "tests/engine/test_generate.py"),
+    ),
+)
+
 ANSWERS = (
     Mutant(
         guard="an answer that does not fit is counted",
@@ -1041,6 +1079,90 @@ ANSWERS = (
         old="            elif self._probe is not None:\n                await self._probe.wait()\n",
         new="",
         tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="a model that keeps failing is given up after its retries",
+        file="core/runs/answers.py",
+        old="run.model_failures <= run.limits.model_retries",
+        new="run.model_failures <= run.limits.model_retries + 1",
+        tests=("tests/unit/core/test_outputs.py", "tests/unit/core/test_model_calls.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="failures of a model call are counted",
+        file="core/runs/answers.py",
+        old="model_failures=run.model_failures + 1, model_failure=fact.code",
+        new="model_failures=max(run.model_failures, 1), model_failure=fact.code",
+        tests=("tests/unit/core/test_model_calls.py", "tests/engine/test_failover.py"),
+    ),
+    Mutant(
+        guard="a call that was not made is not counted",
+        file="core/runs/answers.py",
+        old="_dropped(run, sent=fact.sent, billed=fact.billed or fact.after_content)",
+        new="_dropped(run, sent=True, billed=fact.billed or fact.after_content)",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_circuits.py"),
+    ),
+    Mutant(
+        guard="nobody waits for an open circuit while another model is left",
+        file="core/runs/answers.py",
+        old="    if fact.code == CIRCUIT_OPEN and run.fallbacks:\n",
+        new="    if False:\n",
+        tests=("tests/unit/core/test_outputs.py", "tests/engine/test_circuits.py"),
+    ),
+    Mutant(
+        guard="only failures that may pass say something of a model",
+        file="engine/circuits.py",
+        old="        if error.transient:\n",
+        new="        if True:\n",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="only failures in short order open a circuit",
+        file="engine/circuits.py",
+        old=" and now - self._failures[0] <= self._settings.window_seconds",
+        new="",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="an answer in between keeps a circuit closed",
+        file="engine/circuits.py",
+        old="        if whole or self._open_until is not None:\n            self._failures.clear()\n",
+        new="",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="while a circuit is open, of failures only the probe's counts",
+        file="engine/circuits.py",
+        old="            if probe is not None and probe is self._probe:\n",
+        new="            if True:\n",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="a probe that ends without a word makes room for the next",
+        file="engine/circuits.py",
+        old="            self._circuit.ends(self._probe)\n",
+        new="",
+        tests=("tests/engine/test_circuits.py",),
+    ),
+    Mutant(
+        guard="what a validator says does not hold the value",
+        file="agents/complaints.py",
+        old='_hidden(found["msg"], found["input"])',
+        new='found["msg"]',
+        tests=("tests/agents/test_complaints.py", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="a verifier that blocks holds nobody up",
+        file="tools/asides.py",
+        old="value_of(await threads.run(partial(caught, work)))",
+        new="work()",
+        tests=("tests/tools", "tests/engine/test_outputs.py"),
+    ),
+    Mutant(
+        guard="what a provider's content filter stopped is not tried again",
+        file="models/failures.py",
+        old="if code in BLOCKED:",
+        new="if False:",
+        tests=("tests/models/test_failures.py", "-k", "content_filter"),
     ),
 )
 
@@ -1163,4 +1285,4 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *WAY_OUT, *ANSWERS)
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *BUDGETS, *WAY_OUT, *ANSWERS)

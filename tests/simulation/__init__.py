@@ -8,6 +8,7 @@
                    what all of them do · ledger.py  what really happened, and what people really said
     callers.py     callers that create, follow, read, cancel and delete · people.py  whoever approves, answers, settles and tries again ·
                    operators.py  whoever parks runs, seizes them, binds them anew; all of them hold the service to its answers
+    typed.py       typed answers and their verifier, and the watch over them and over models that take over
     watch.py       the invariants, at every write, at every start, and at every run's end · calls.py  those of calls and receipts ·
                    inputs.py  those of mail and approvals · story.py  the journal, folded
     scenario.py    H1: who calls and what goes wrong, drawn from a seed · stories.py, golden.py  H3: short stories, struck at chosen writes

@@ -4,7 +4,8 @@ service to what it answered."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,11 +18,12 @@ from runward.engine.queries import RunView
 from runward.engine.repeats import Repeatable
 from runward.engine.service import Service
 from runward.engine.tail import RunGone
-from tests.simulation.agents import AGENT, VERSIONS
+from tests.simulation.agents import AGENT, TYPED, VERSIONS
 from tests.simulation.loop import first, sleep
 from tests.simulation.operators import Operator
 from tests.simulation.people import People
 from tests.simulation.processes import Process
+from tests.simulation.typed import SCHEMA
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 PATIENCE = 4.0
 """How long a caller waits for an answer, in virtual seconds."""
+
+PROMPT_TOKENS = 1_100
+"""About what the first prompt of a run is estimated at."""
 
 PROMPT = 0.4
 """How long a frame may take from the database to a subscriber when nothing goes wrong."""
@@ -46,6 +51,7 @@ class Caller:
         self.world = world
         self._chance = chance
         self.run_id = run_id
+        self.agent = AGENT
         self.uid: str | None = None
         self.gone = False
         self._revision = 0
@@ -105,10 +111,16 @@ class Caller:
     # -- what it wants -------------------------------------------------------------------------------------------------------
 
     async def _create(self) -> None:
+        kind = self.world.chance_of(self.run_id, "kind").choice((AGENT, AGENT, TYPED, "with a type"))
+        self.agent = TYPED if kind == TYPED else AGENT
         new = asked_for(
             self.run_id,
+            agent=self.agent,
+            output={"schema": SCHEMA} if kind == "with a type" else None,
             agent_version=self.world.chance_of(self.run_id, "version").choice(VERSIONS),
-            limits=self._limits(self.world.chance_of(self.run_id, "limits")),
+            limits=replace(
+                self._limits(self.world.chance_of(self.run_id, "limits")), **self._bounds(self.world.chance_of(self.run_id, "bounds"))
+            ),
             priority=self.world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
             start_at=self.world.database.now() + 700 if self.world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
@@ -125,7 +137,18 @@ class Caller:
     def _limits(self, chance: Random) -> TighterLimits:
         if chance.random() < 0.8:
             return TighterLimits()
-        return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0)))
+        attempts = TighterLimits(max_output_attempts=chance.choice((1, 2)), max_verify_attempts=chance.choice((1, 2)))
+        return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0), attempts))
+
+    def _bounds(self, chance: Random) -> Mapping[str, Any]:
+        """What the run may cost."""
+        drawn, prompt = chance.random(), PROMPT_TOKENS
+        bounds: dict[str, Any] = {}
+        if drawn < 0.3:
+            bounds["max_total_tokens"] = chance.choice((100, prompt + 20, prompt + 70, prompt + 200, 2 * prompt, 4 * prompt))
+        if 0.2 < drawn < 0.5:
+            bounds["max_cost_usd"] = chance.choice(("0.0005", "0.0021", "0.003", "0.01"))
+        return bounds
 
     async def _cancel(self) -> None:
         await sleep(self._chance.choice((0, 0.01, 0.1, 0.5, 1.5, 4.0)))
@@ -232,9 +255,9 @@ class Reader:
         world.watch.check(not world.calm or late <= PROMPT, "R44a a stream does not fall asleep", what)
 
 
-def asked_for(run_id: str, **differing: Any) -> NewRun:
+def asked_for(run_id: str, *, agent: str = AGENT, **differing: Any) -> NewRun:
     """A request for a run whose model knows it by its id."""
-    return NewRun(agent=AGENT, messages=(Message(seq=0, role="user", content=(TextPart(text=run_id),)),), run_id=run_id, **differing)
+    return NewRun(agent=agent, messages=(Message(seq=0, role="user", content=(TextPart(text=run_id),)),), run_id=run_id, **differing)
 
 
 def _unheard(asked: asyncio.Task[object]) -> None:

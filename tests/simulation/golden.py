@@ -16,7 +16,7 @@ from runward.engine.deliveries import Input
 from runward.engine.letters import AnswerIn, ResultIn, SettlementIn, VerdictIn
 from runward.engine.queries import RunView
 from runward.engine.repeats import Repeatable
-from tests.simulation.agents import VERSIONS, bindings
+from tests.simulation.agents import AGENT, VERSIONS, bindings
 from tests.simulation.callers import Caller, asked_for
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
@@ -106,7 +106,7 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
 async def _tell(world: World, story: Story) -> None:
     await world.start("first", *VERSIONS)
     world.diligent = story.people
-    caller = await begun(Caller(world, RUN, Random(0)))
+    caller = await begun(Caller(world, RUN, Random(0)), story.agent)
     person = asyncio.ensure_future(_answered(caller, story)) if story.people else None
     began = world.loop.time()
     for second, hand in sorted(story.hands.items()):
@@ -122,9 +122,10 @@ async def _tell(world: World, story: Story) -> None:
     await asyncio.sleep(0)
 
 
-async def begun(caller: Caller) -> Caller:
+async def begun(caller: Caller, agent: str = AGENT) -> Caller:
     """The caller, once their run is created: of the agent's first version."""
-    new, key = asked_for(RUN, agent_version=VERSIONS[0]), Repeatable(key=RUN, fingerprint="the same")
+    caller.agent = agent
+    new, key = asked_for(RUN, agent=agent, agent_version=VERSIONS[0]), Repeatable(key=RUN, fingerprint="the same")
     created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
     caller.uid = created.row.uid
     return caller
@@ -144,7 +145,7 @@ async def _answered(caller: Caller, story: Story) -> None:
 
 async def strike(caller: Caller, hand: str) -> None:
     """Does something to the run, as `Story.hands` names it."""
-    uid, (here, there) = caller.uid or "", bindings()
+    uid, (here, there) = caller.uid or "", bindings(caller.agent)
     match hand:
         case "cancel":
             answer = await caller.ask_again(lambda service: service.commands.cancel_run(LOCAL, RUN, None))

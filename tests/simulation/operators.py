@@ -19,6 +19,7 @@ from tests.simulation.loop import sleep
 if TYPE_CHECKING:
     from tests.simulation.callers import Caller
 
+RAISED = {"max_steps": 30, "expires_seconds": 90, "max_total_tokens": 9_000, "max_cost_usd": "0.02"}
 HANDS = ("drain", "hold", "hold", "seize", "rebind", "limits")
 
 
@@ -55,10 +56,10 @@ class Operator:
                 letter = Letter(kind=MailKind.TAKEOVER, key=f"takeover:{self._number}", principal=LOCAL.principal)
                 await caller.ask_again(lambda service: service.services.store.seize(uid, letter, lapsed_only=False))
             case "rebind":
-                here, there = self._chance.sample(bindings(), 2)
+                here, there = self._chance.sample(bindings(caller.agent), 2)
                 await self._append(MailKind.REBIND, {"from": here, "to": there})
             case "limits":
-                await self._append(MailKind.LIMITS, {"limits": {"max_steps": 30, "expires_seconds": 90}})
+                await self._append(MailKind.LIMITS, {"limits": RAISED})
 
     async def _release(self) -> None:
         """Mostly: what is left parked is released by the people in the end, where they are diligent."""

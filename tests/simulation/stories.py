@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.simulation.agents import Manners, Turn
+from tests.simulation.agents import AGENT, PRIMARY, TYPED, Manners, Turn
 from tests.simulation.tools import arguments
 
 
@@ -17,7 +17,7 @@ class Story(Manners):
 
     `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. What is done to the run besides,
     cancel, hold, release or rebind, is in `hands`, by seconds. `told`: the model is told of an effect that nobody knows it happened, and
-    goes on.
+    goes on. `agent`: whose run it is; `verdicts` are its verifier's, in order, the last one for ever; `down` are models that always fail.
     """
 
     name: str
@@ -29,6 +29,9 @@ class Story(Manners):
     told: bool = False
     verdict: Mapping[str, Any] | None = field(default_factory=lambda: {"approved": True})
     hands: Mapping[float, str] = field(default_factory=dict)
+    agent: str = AGENT
+    verdicts: Sequence[str] = ("verified",)
+    down: Sequence[str] = ()
     ending: str = "completed"
     effects: int = 0
     """How many effects happen when nothing goes wrong."""
@@ -44,12 +47,23 @@ class Story(Manners):
     def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
         turn = self.turns[step - 1]
         fails = self.models.get((step, attempt))
-        return turn if fails is None else Turn(words=turn.words, pace=turn.pace, fails=fails)
+        return turn if fails is None else Turn(words=turn.words, pace=turn.pace, says=turn.says, fails=fails)
+
+    answer = model
+
+    def is_down(self, run_id: str, model: str, chance: Random) -> bool:
+        return model in self.down
+
+    def judges(self, run_id: str, number: int, chance: Random) -> str:
+        return self.verdicts[min(number, len(self.verdicts)) - 1]
 
     @property
     def exact(self) -> bool:
         """Whether the ending is the same whatever happens: somebody answers, or no effect is in it that may not be repeated."""
-        return self.people or self.name in ("text", "read", "tool-retries", "checkpoint", "timer", "expires", "expiry-stops")
+        return self.people or self.name in (
+            *("text", "read", "tool-retries", "checkpoint", "asks-a-model", "timer", "expires", "expiry-stops"),
+            *("typed", "repaired", "fails-over", "fails-over-typed"),
+        )
 
 
 def asks(*names: str) -> Turn:
@@ -61,7 +75,13 @@ def _arguments(name: str, number: int) -> str:
     return arguments(name, Random(0)) if name in ("ask_user", "ask_soon", "durable_wait") else f'{{"n": {number}}}'
 
 
+def says(text: str) -> Turn:
+    """A turn that says exactly this."""
+    return Turn(pace=0.02, says=text)
+
+
 TEXT = Turn(words=3, pace=0.02)
+ANSWERS = tuple(says(f'{{"n": {number}}}') for number in range(5))
 UNKNOWN = {("1.1", 1): "cannot tell"}
 VANISHED = {("1.1", 1): "vanishes"}
 
@@ -79,6 +99,7 @@ PLAIN = (
     Story(name="told-unknown", turns=(asks("post"), TEXT), tools=UNKNOWN, effects=1),
     Story(name="waits", turns=(asks("pay", "look"), TEXT), tools=UNKNOWN, ending="suspended", effects=2),
     Story(name="checkpoint", turns=(asks("look"), TEXT), tools={("1.1", 1): "saves"}, effects=1),
+    Story(name="asks-a-model", turns=(asks("look"), TEXT), tools={("1.1", 1): "asks"}, effects=1),
 )
 
 PEOPLE = (
@@ -106,4 +127,27 @@ UNKNOWNS = (
     Story(name="settled-late", turns=(asks("post"), TEXT), tools=UNKNOWN, people=True, effects=1, told=True),
 )
 
-STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS)
+TYPES = (
+    Story(name="typed", agent=TYPED, turns=(asks("look"), TEXT, says('{"n": 1}')), effects=1),
+    Story(name="repaired", agent=TYPED, turns=(TEXT, says("nope"), says('{"n": "1"}'), says('{"n": 1}'))),
+    Story(name="beyond-repair", agent=TYPED, turns=(TEXT, says("no"), says("no"), says("no"), says('{"n": 1}')), ending="stopped"),
+    Story(name="rejected", agent=TYPED, turns=(TEXT, *ANSWERS), verdicts=("rejected", "verified")),
+    Story(name="never-right", agent=TYPED, turns=(TEXT, *ANSWERS), verdicts=("rejected",), ending="stopped"),
+    Story(name="unsure", agent=TYPED, turns=(TEXT, *ANSWERS), verdicts=("raises",), ending="stopped"),
+    Story(name="slow", agent=TYPED, turns=(TEXT, *ANSWERS), verdicts=("hangs",), ending="stopped"),
+    Story(
+        name="cancelled-while-verified", agent=TYPED, turns=(TEXT, *ANSWERS), verdicts=("hangs",), hands={0.4: "cancel"}, ending="stopped"
+    ),
+    Story(name="fails-over", turns=(asks("pay"), TEXT), down=(PRIMARY,), people=True, effects=1),
+    Story(
+        name="fails-over-typed",
+        agent=TYPED,
+        turns=(asks("look"), TEXT, says('{"n": 1}')),
+        models={(3, 1): "at once"},
+        down=(PRIMARY,),
+        effects=1,
+    ),
+    Story(name="typed-again", agent=TYPED, turns=(TEXT, says('{"n": 1}')), models={(2, 1): "midway"}, people=True),
+)
+
+STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS, *TYPES)

@@ -53,7 +53,7 @@ class Story:
         outputs: dict[str, Any] = {}
         for message in rows.messages.values():
             for part in orjson.loads(message.content):
-                if part["type"] == "text" and message.step is not None:
+                if part["type"] == "text" and message.role == "assistant" and message.step is not None:
                     texts[message.step] = texts.get(message.step, "") + part["text"]
                 if part["type"] == "tool_result":
                     outputs[part["tool_call_id"]] = part.get("output")
@@ -175,5 +175,9 @@ class Story:
         elif self._final and status != self.status:
             yield f"{status} after the end"
         self.status, self._final = status, final
+        if said["data"].get("output") is not None and status != "completed":
+            yield f"an answer is shown of a run that is {status}"
+        if "partial" in said["data"] and (self._open is None or said["data"]["phase"] != "finalizing"):
+            yield f"a draft in phase {said['data']['phase']}, step {self._open} open"
         if final and not self._finished:
             yield "a final state without an end"

@@ -17,16 +17,18 @@ from runward.agents.contexts import ToolContext
 from runward.agents.elsewhere import ClientTool
 from runward.agents.probes import CannotTell, DidNotHappen, Happened, ProbeAnswer
 from runward.agents.tools import AnyTool, tool
-from runward.core.errors import NeedsInput, ToolError, UnknownOutcome
+from runward.core.errors import BudgetExceeded, NeedsInput, ToolError, UnknownOutcome
+from runward.core.messages import Message, TextPart
 from runward.core.runs.calls import ToolTraits
 from runward.ports import tools as port
+from runward.ports.models import ModelCallError
 from tests.simulation.ledger import TooLate
 from tests.simulation.loop import PROCESS
 from tests.simulation.processes import Process
 
 TOOL_TIMEOUT = 2.0
 FAILURES = ("refuses", "breaks before", "breaks after", "hangs", "resists", "unfit")
-TOOL_MANNERS = (*FAILURES, "cannot tell", "cannot tell", "vanishes", "vanishes", "saves", "saves")
+TOOL_MANNERS = (*FAILURES, "cannot tell", "cannot tell", "vanishes", "vanishes", "saves", "saves", "asks", "asks")
 PROBE_MANNERS = ("raises", "cannot tell", "late", "nonsense")
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
@@ -60,6 +62,8 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
         ledger.saves[ctx.idempotency_key].append(text)
         await ctx.save_checkpoint(text)
         ledger.saved[ctx.idempotency_key] = text
+    if manner == "asks":
+        await asking(ctx, chance.choice((1, 1, 3)), chance.choice((0, 1_500)))
     try:
         happened = ledger.happens(ctx.idempotency_key, ctx.attempt)
     except TooLate:
@@ -80,6 +84,15 @@ async def act(ctx: ToolContext[Any, Any], n: int) -> dict[str, Any]:
     if manner == "unfit":
         return {"token": float("nan")}
     return {"token": happened}
+
+
+async def asking(ctx: ToolContext[Any, Any], times: int, length: int) -> None:
+    """Asks the model, so many times at once, and at such length. The tool goes on without an answer."""
+    said = [Message(seq=seq, role="user", content=(TextPart(text=text),)) for seq, text in enumerate((ctx.run_id, "x" * length), 1)]
+    answers = await asyncio.gather(*(ctx.generate(said) for _ in range(times)), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, (ModelCallError, BudgetExceeded)):
+            raise answer
 
 
 async def shown(result: dict[str, Any]) -> dict[str, Any]:

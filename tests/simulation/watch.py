@@ -10,16 +10,20 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from runward.agents.contexts import ToolContext
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.runs import codec, view
 from runward.ports.models import ModelRequest
 from runward.stores.memory.database import Rows
+from tests.simulation.bills import Bill, Bills
 from tests.simulation.calls import Calls
 from tests.simulation.inputs import Inputs
 from tests.simulation.processes import TTL, Process
 from tests.simulation.story import Story
 from tests.simulation.tools import WatchedTool
+from tests.simulation.typed import Typed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -55,6 +59,8 @@ class Watch:
         """When each frame of a run became durable."""
         self.calls = Calls(world, self)
         self.inputs = Inputs(world, self)
+        self.typed = Typed(world, self)
+        self.bills = Bills(self)
         self._asked: set[tuple[str, int, int]] = set()
         self._seized_at: dict[str, float] = {}
         self._writes: Counter[str] = Counter()
@@ -74,6 +80,7 @@ class Watch:
 
     def created(self, rows: Rows) -> None:
         self.stories[rows.envelope.uid] = Story()
+        self.bills.created(rows)
         self._said(rows, 0)
 
     def written(self, before: Envelope, rows: Rows, process: Process, name: str) -> None:
@@ -147,6 +154,8 @@ class Watch:
         if after.status.ended:
             self.check(after.lease_owner is None, "R2 the end gives the lease back", where)
         self.calls.committed(before, rows, where)
+        self.typed.committed(codec.decode(before.state), codec.decode(after.state), after.uid, after.leg, where)
+        self.bills.committed(rows, where)
 
     def _said(self, rows: Rows, after: int) -> None:
         uid = rows.envelope.uid
@@ -155,6 +164,9 @@ class Watch:
             self.said_at[uid].append(self._world.loop.time())
             for problem in self.stories[uid].hear(frame):
                 self.broken("R32 the journal tells the run's story", f"{rows.envelope.public_id}: {problem}")
+            said = orjson.loads(frame.data)
+            for problem in self.bills.said(uid, said) if said["type"] == "usage" else ():
+                self.broken("R33 each answer is settled once", f"{rows.envelope.public_id}: {problem}")
         self.check(len(rows.frames) == rows.envelope.last_seq, "I-43 state and frames go together", f"{uid}: {rows.envelope.last_seq}")
 
     # -- starts ------------------------------------------------------------------------------------------------------------
@@ -165,11 +177,19 @@ class Watch:
         if rows is not None:
             self.calls.starts_now(rows, tool, arguments, context, where)
 
-    def model_starts(self, process: Process, request: ModelRequest) -> None:
+    def model_starts(self, process: Process, model: str, request: ModelRequest) -> Bill:
+        """A model is asked; what it bills goes on the bill."""
         run_id = request.messages[0].text
         uid = self._world.database.public_ids.get(("default", run_id), "")
-        where = f"model call {request.step}/{request.attempt} of {run_id} by {process.name}"
+        where = f"model call {request.step}/{request.attempt} of {run_id} by {process.name}, {request.purpose}"
         rows = self._held(uid, process, where)
+        if request.purpose == "turn":
+            self._turn_starts(rows, uid, model, request, where)
+        elif rows is not None:
+            self.check(bool(codec.decode(rows.envelope.state).generations), "R33 the reservation is durable before the call", where)
+        return self.bills.begins(uid, request, where)
+
+    def _turn_starts(self, rows: Rows | None, uid: str, model: str, request: ModelRequest, where: str) -> None:
         asked = (uid, request.step, request.attempt)
         self.check(asked not in self._asked, "R32 an attempt of a model call starts once", where)
         self._asked.add(asked)
@@ -180,6 +200,7 @@ class Watch:
         self.check(durable, "R33 the reservation is durable before the call", f"{where}: {reservation}")
         self.check([message.seq for message in request.messages] == sorted(rows.messages), "R17b the model sees what is stored", where)
         self._paired(request, where)
+        self.typed.asks(rows, model, request, where)
 
     def _held(self, uid: str, process: Process, where: str) -> Rows | None:
         """R3a: whoever starts something has the run, and at least a third of its lease left, by the store's own clock."""
@@ -233,6 +254,8 @@ class Watch:
             self.check(envelope.stop_reason == "cancelled", "R37 an accepted cancel ends the run", where)
         self.calls.over(rows, run.ended.details.get("calls", ()) if run.ended else (), where)
         self.inputs.over(rows, story.ignored, where)
+        self.typed.over(rows, where)
+        self.bills.over(envelope, where)
 
 
 def _place(envelope: Envelope) -> str:

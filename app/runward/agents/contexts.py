@@ -83,7 +83,8 @@ class RunContext(Generic[Resources, Context]):
         """Asks a model, inside the run's ledger, bounds and cancel, and returns its answer.
 
         `model` is a `provider:model`, the run's own when left out. With `output` (a Pydantic model or a JSON Schema) the answer is a
-        value of it, else its text. Raises `ModelCallError` when there is no answer, and `Unsupported` in versions that do not run it yet::
+        value of it, else its text. Raises `ModelCallError` when there is no answer of that type, and `BudgetExceeded` when the run's bounds
+        leave too little for it. One call is one request: it is not tried again::
 
             title = await ctx.generate("A title for: " + text, model="openai:gpt-5-mini")
         """

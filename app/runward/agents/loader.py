@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from runward.agents.agent import Agent
+from runward.agents.complaints import complaint_of
 from runward.agents.registry import Registry
-from runward.agents.signatures import build_complaint
 from runward.core.errors import DefinitionError
 from runward.core.ids import digest
 from runward.core.text import shorten
@@ -97,7 +97,7 @@ def _broken(error: BaseException, of: str) -> DefinitionError:
 def _said(error: BaseException) -> str:
     """An error's message, without the values that Pydantic would show: settings read at import hold secrets."""
     if isinstance(error, ValidationError):
-        return build_complaint(error)
+        return complaint_of(error, whole="the whole")
     try:
         return str(error.msg if isinstance(error, SyntaxError) else error)
     except Exception:  # noqa: BLE001 - an error that cannot even be printed still has to be reported

@@ -93,6 +93,7 @@ class ScriptedModel:
 
     With a list, turn *n* of a run is answered with reply *n*, so it is the same after a crash. A function gets the `ModelRequest` and
     returns the `Reply`, sync or async. `name` tells scripts apart where an agent has several; the function's own name when left out.
+    `generate` answers `ctx.generate`, with one reply or a function; without it a function is asked for that as well.
 
     Raises DefinitionError for what is neither. Example::
 
@@ -101,6 +102,7 @@ class ScriptedModel:
 
     script: Script
     name: str = ""
+    generate: Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]] | None = None
 
     def __post_init__(self) -> None:
         script: Any = self.script

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -109,15 +109,6 @@ def name_of(function: Function) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     module = getattr(function, "__module__", None)
     return f"{module}.{name}" if module else name
-
-
-def build_complaint(error: ValidationError) -> str:
-    """What Pydantic found wrong with arguments, for the model that wrote them."""
-    told = []
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:5]:
-        place = ".".join(str(part) for part in each["loc"])
-        told.append(f"`{shorten(place, 100)}`: {shorten(each['msg'], 200)}")
-    return "; ".join(told)
 
 
 def _annotation(function: Function, parameter: inspect.Parameter, namespace: Mapping[str, Any], of: str) -> Any:

@@ -11,6 +11,7 @@
     ├── Unavailable                  the store cannot be reached, or its answer was lost (503)
     ├── SchemaMismatch               the database is newer or older than this version of the code
     ├── DefinitionError              an agent, tool or setting is declared wrongly; raised at import or start
+    ├── BudgetExceeded               raised to authors' code: the run's bounds leave too little for its `ctx.generate`
     ├── InvariantViolated            a bug in the service itself: the write that would have broken a promise is refused
     └── raised by authors' tools
         ├── ToolError                it did not happen; the model reads why
@@ -116,6 +117,19 @@ class DefinitionError(RunwardError):
     """An agent, a tool or a setting is declared wrongly. Raised at import or at start, naming what and where."""
 
     default_code = "invalid_definition"
+
+
+class BudgetExceeded(RunwardError):
+    """The run's bounds leave too little for a `ctx.generate`: no model was asked, or its answer was cut off. The run stops
+    `budget_exceeded` before its next model call, whatever becomes of this error::
+
+        try:
+            title = await ctx.generate("A title for: " + text)
+        except BudgetExceeded:
+            title = text[:40]
+    """
+
+    default_code = "budget_exceeded"
 
 
 class InvariantViolated(RunwardError):

@@ -16,7 +16,7 @@ def clean(text: str) -> str:
 
 def is_clean(text: str) -> bool:
     """Whether every store can keep this text and give it back unchanged."""
-    return _DIRTY.search(text) is None
+    return "\x00" not in text if text.isascii() else _DIRTY.search(text) is None
 
 
 def clean_json(value: Any) -> Any:

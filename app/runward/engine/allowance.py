@@ -34,7 +34,7 @@ def allowance(run: RunState, asked: Asked, messages: Sequence[Message], wanted: 
     reservation = run.reservation
     if reservation is None or not budget.bounded(run):
         return Allowance(wanted)
-    if run.usage.total_tokens:
+    if run.usage.total_tokens and any(message.step for message in messages):
         return Allowance(reservation.output, reservation.cut)
     tools = sum(len(tool.name) + len(tool.description) + budget.size_of(tool.parameters) for tool in asked.tools)
     prompt = budget.tokens_of(len(asked.instructions) + tools + sum(map(budget.characters_of, messages)))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runward.agents.limitations import Unsupported
+from runward.agents.rules import ModelNotAllowed
 
 
 class AuthorFailed(Exception):
@@ -20,11 +21,12 @@ class AuthorFailed(Exception):
 
 async def call_author(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function, awaits what it returns if need be. Raises AuthorFailed, also where the function wants to end its task or the
-    process. What passes through is a cancel that comes from outside, and Unsupported."""
+    process. What passes through is a cancel that comes from outside, Unsupported and
+    ModelNotAllowed."""
     try:
         value = function(*arguments)
         return await value if inspect.isawaitable(value) else value
-    except (KeyboardInterrupt, GeneratorExit, Unsupported):
+    except (KeyboardInterrupt, GeneratorExit, Unsupported, ModelNotAllowed):
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()

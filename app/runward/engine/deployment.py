@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ class Deployed:
     """One agent in one worker process.
 
     `tools` are those that run here, by name, `waiting` those whose calls wait for others. `offers_of` makes the like of `waiting` of the
-    tools that a request brings. `resources` is what the agent's lifespan yielded.
+    tools that a request brings. `verify` is the output's verifier, which holds nobody else up. `resources` is what the agent's lifespan
+    yielded.
     """
 
     agent: Agent
@@ -26,4 +27,5 @@ class Deployed:
     waiting: Mapping[str, Offer]
     offers_of: Callable[[Sequence[AnyTool]], Mapping[str, Offer]]
     models: ModelClients
+    verify: Callable[..., Awaitable[Any]] | None = None
     resources: Any = None

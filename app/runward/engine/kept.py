@@ -1,22 +1,27 @@
-"""What tools wait for until it is durable: their checkpoints."""
+"""What author code waits for until it is durable: checkpoints, and reservations of its model calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Container
 
-from runward.core.runs.facts import CheckpointSaved, Happening
+from runward.core.runs.facts import CheckpointSaved, GenerationAsked, Happening
+
+WaitedFor = CheckpointSaved | GenerationAsked
 
 
 class Kept:
-    """The checkpoints of one leg that are not durable yet."""
+    """What of it is not durable yet, in one leg."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[CheckpointSaved, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[WaitedFor, asyncio.Future[None]]] = []
+        self._dropped = False
 
-    def add(self, fact: CheckpointSaved) -> asyncio.Future[None]:
+    def add(self, fact: WaitedFor) -> asyncio.Future[None]:
         """Something to await: done once the fact is durable."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._dropped:
+            durable.cancel()
         self._waiting.append((fact, durable))
         return durable
 
@@ -29,6 +34,7 @@ class Kept:
         self._waiting = still
 
     def drop(self) -> None:
-        """The leg is over: whoever waits is told by a cancel."""
+        """The leg is over: whoever waits, or comes to wait, is told by a cancel."""
+        self._dropped = True
         for _, durable in self._waiting:
             durable.cancel()

@@ -20,9 +20,9 @@ from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import (
     AttemptEnded,
     Broke,
-    CheckpointSaved,
     Close,
     DrainAsked,
+    GenerationEnded,
     Happening,
     MailCame,
     Mark,
@@ -30,14 +30,13 @@ from runward.core.runs.facts import (
     TimeCame,
 )
 from runward.core.runs.inputs import in_order
-from runward.core.runs.ledger import CallTerms
 from runward.core.runs.state import RunState
 from runward.engine.activities import Activities, never_started
 from runward.engine.changes import changes_of
 from runward.engine.durable import NEEDS_NOTHING_DURABLE, SAID_WITH_THE_STATE, TOLD_BY_THE_STATE
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
-from runward.engine.kept import Kept
+from runward.engine.kept import Kept, WaitedFor
 from runward.engine.loading import leg_started, loaded
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
@@ -87,14 +86,14 @@ class Leg:
         self._facts: deque[Happening] = deque()
         self._kept = Kept()
         self._wake = asyncio.Event()
-        self._activities = Activities(services.clock, self._report, self._failed)
+        self._activities = Activities(services.clock, self.report, self._failed)
         self._timer = Timer(services.clock, self._wake.set)
         self._decided_at = 0
         self._news = False
         self._asked_to_drain = False
         self._unsaved = False
         """Whether something changed that only the state tells of, and has to be durable before the leg goes on: the model, which is chosen
-        once, what its call is reserved with, or mail that was applied."""
+        once, what it or the author's code is about to use of its bounds, or mail that was applied."""
         self._mail_applied = self._row.mail_applied
         self._recoveries = self._row.recoveries
         self._emitted: Emitted = NOTHING
@@ -156,7 +155,7 @@ class Leg:
 
     def drain(self, *, hurried: bool = False) -> None:
         """Give the run back at the next boundary; `hurried`, break off what can be repeated and give it back at once (R39)."""
-        self._report(DrainAsked(at=self._services.time.now(), hurried=hurried))
+        self.report(DrainAsked(at=self._services.time.now(), hurried=hurried))
 
     def lose(self) -> None:
         """The lease is gone: stop at once, also what runs while a write is under way, and write nothing more."""
@@ -178,10 +177,10 @@ class Leg:
         self._activities.cancel()
         self._wake.set()
 
-    async def keep(self, fact: CheckpointSaved) -> None:
+    async def keep(self, fact: WaitedFor) -> None:
         """Folds a fact, and returns once it is durable: part of `performer.Driver`."""
         durable = self._kept.add(fact)
-        self._report(fact)
+        self.report(fact)
         await durable
 
     # -- the leg -----------------------------------------------------------------------------------------------------------
@@ -202,20 +201,7 @@ class Leg:
         row, at = self._row, self._services.time.now()
         run = await loaded(row, self._services, self.hold)
         self._run = run or self._run
-        caretaker = self._performer is None
-        terms = CallTerms() if self._performer is None else self._performer.terms(self._run)
-        self._fold(
-            leg_started(
-                self._claimed,
-                self._run,
-                at=at,
-                worker=self._worker,
-                max_recoveries=self._max_recoveries,
-                caretaker=caretaker,
-                guards_output=self._performer is not None and self._performer.guards_output,
-                terms=terms,
-            )
-        )
+        self._fold(leg_started(self._claimed, self._run, self._performer, at=at, worker=self._worker, max_recoveries=self._max_recoveries))
         if run is None:  # trying for ever would help nobody
             self._fold(Broke(at=at, code="internal", message=UNREADABLE, details={}))
         if row.mail_received > row.mail_applied:
@@ -301,10 +287,10 @@ class Leg:
         self._start([activity for activity in work.start if self._is_new(activity)], self._run)
         for activity in work.stop:
             if not self._activities.stop(activity):
-                self._report(never_started(activity, self._services.time.now()))
+                self.report(never_started(activity, self._services.time.now()))
         for activity in work.finish:
             if self._is_new(activity):
-                self._report(never_started(activity, self._services.time.now()))
+                self.report(never_started(activity, self._services.time.now()))
 
     def _start(self, activities: Sequence[Activity], run: RunState) -> None:
         for activity in activities:
@@ -317,7 +303,7 @@ class Leg:
     # -- facts -------------------------------------------------------------------------------------------------------------
 
     def _fold(self, fact: Happening) -> None:
-        """A fact changes the run. What it only says goes out at once; what it stores waits for the next commit."""
+        """A fact changes the run. What it only says goes out at once; what it stores, and what counts, waits for the next commit."""
         before, (self._run, emitted) = self._run, apply(self._run, fact)
         self._unsaved = self._unsaved or isinstance(fact, TOLD_BY_THE_STATE) or only_the_state_tells(before, self._run)
         if emitted.only_frames and not self._emitted and not isinstance(fact, SAID_WITH_THE_STATE):
@@ -333,7 +319,7 @@ class Leg:
         """Waits until there is something to fold, and folds it."""
         self._timer.set(self._seconds_until_due())
         await self._wake.wait()
-        if any(isinstance(fact, AttemptEnded) for fact in self._facts) and len(self._activities):
+        if any(isinstance(fact, AttemptEnded | GenerationEnded) for fact in self._facts) and len(self._activities):
             await self._services.clock.sleep(GATHER_SECONDS)
         self._wake.clear()
         if self.journal.failure is not None:
@@ -372,7 +358,8 @@ class Leg:
         if mail_received > self._mail_applied:
             self.poke()
 
-    def _report(self, fact: Happening) -> None:
+    def report(self, fact: Happening) -> None:
+        """Folds a fact: part of `performer.Driver`."""
         self._facts.append(fact)
         self._wake.set()
 

@@ -11,6 +11,7 @@ from runward.core.runs.receipts import with_results
 from runward.core.runs.state import RunState
 from runward.engine.hold import Hold
 from runward.engine.patience import patiently
+from runward.engine.performer import Performer
 from runward.engine.services import Services
 
 
@@ -30,18 +31,8 @@ async def loaded(row: Envelope, services: Services, hold: Hold) -> RunState | No
     return with_results(run, receipts)
 
 
-def leg_started(
-    claimed: Claimed,
-    run: RunState,
-    *,
-    at: int,
-    worker: str,
-    max_recoveries: int,
-    caretaker: bool,
-    terms: CallTerms,
-    guards_output: bool = False,
-) -> LegStarted:
-    """The first fact of a leg."""
+def leg_started(claimed: Claimed, run: RunState, performer: Performer | None, *, at: int, worker: str, max_recoveries: int) -> LegStarted:
+    """The first fact of a leg. Without a performer it is a caretaker's."""
     row = claimed.envelope
     return LegStarted(
         at=at,
@@ -52,7 +43,7 @@ def leg_started(
         recovered=claimed.recovered,
         last_write_at=row.updated_at,
         exhausted=claimed.recovered and row.recoveries > max_recoveries,
-        caretaker=caretaker,
-        guards_output=guards_output,
-        terms=terms,
+        caretaker=performer is None,
+        guards_output=performer is not None and performer.guards_output,
+        terms=CallTerms() if performer is None else performer.terms(run),
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
+from runward.agents.complaints import complaint_of
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
 from runward.agents.wrapping import VALUE, as_object, is_object
@@ -20,7 +21,7 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.frames import Frame
 from runward.core.runs.calls import MAX_DEPTH
 from runward.core.runs.facts import Broke, Happening, VerdictGiven
-from runward.core.text import clean, clean_json, shorten, within_depth
+from runward.core.text import clean, clean_json, is_clean, shorten, within_depth
 from runward.engine.authors import AuthorFailed, call_author
 from runward.engine.services import Services
 from runward.engine.timing import finished_within
@@ -32,13 +33,12 @@ NOT_JSON = "it is not JSON"
 TOO_DEEP = "it is nested too deep"
 NO_VERDICT = "The verifier gave no verdict."
 TOO_SLOW = "The verifier did not answer in time."
-MOST_COMPLAINTS = 5
 DRAFT_SECONDS = 0.1
 """A draft is shown at most this often: each one holds all of it."""
 DRAFT_CHARACTERS = 65_536
 """Of longer answers no more drafts are shown."""
 
-_FENCED = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,10 @@ class OutputReader:
     def read(self, text: str, *, wrapped: bool = False) -> Read:
         """The value, as JSON, that an answer's text stands for. `wrapped`: it was asked for as a property of an object."""
         try:
-            value = clean_json(json.loads(_bare(text)))
-            canonical_json(value)
+            value = _parsed(_bare(text))
         except (ValueError, RecursionError):
             return Read(complaint=NOT_JSON)
-        if not within_depth(value, MAX_DEPTH):
+        if text.count("[") + text.count("{") > MAX_DEPTH and not within_depth(value, MAX_DEPTH):
             return Read(complaint=TOO_DEEP)
         return self._fitted(value[VALUE] if wrapped and isinstance(value, dict) and value.keys() == {VALUE} else value)
 
@@ -78,9 +77,10 @@ class OutputReader:
             return Read(value=value) if complaint is None else Read(complaint=complaint)
         try:
             made = self._adapter.validate_python(value)
-            return Read(value=clean_json(self._adapter.dump_python(made, mode="json", by_alias=True)))
+            dumped = self._adapter.dump_python(made, mode="json", by_alias=True)
+            return Read(value=dumped if dumped == value else clean_json(dumped))
         except ValidationError as error:
-            return Read(complaint=_said(error))
+            return Read(complaint=complaint_of(error, whole="the whole"))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
             return Read(complaint="it cannot be read")
 
@@ -204,6 +204,8 @@ class Verification:
         except AuthorFailed as error:
             self._services.telemetry.problem("agent_function_failed", error.__cause__, function=error.what)
             return self._given("inconclusive", NO_VERDICT)
+        except RunwardError as error:  # it asked for what the run may not have
+            return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
         finally:
             asking.cancel()
         if not isinstance(verdict, Verdict):
@@ -215,13 +217,30 @@ class Verification:
 
 
 def _bare(text: str) -> str:
-    """The text without the fence that models like to put around JSON."""
-    fenced = _FENCED.match(text)
-    return fenced[1] if fenced else text
+    """The text without the fence that models like to put around JSON. No regular expression: each would take its time over some text."""
+    stripped = text.strip()
+    if not (stripped.startswith(FENCE) and stripped.endswith(FENCE)):
+        return text
+    opening, _, rest = stripped.partition("\n")
+    language = opening[len(FENCE) :].strip()
+    return rest[: -len(FENCE)] if rest and (not language or language.isalpha()) else text
 
 
-def _said(error: ValidationError) -> str:
-    """A validator's complaints, with places and without values."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"`{'.'.join(map(str, each['loc'])) or 'the whole'}`: {each['msg']}" for each in found[:MOST_COMPLAINTS]]
-    return shorten("; ".join(told), FEEDBACK_LIMIT)
+def _parsed(text: str) -> Any:
+    """The JSON of a text, cleaned. Raises ValueError for what is none, and for numbers beyond all bounds."""
+    value = _DECODER.decode(text)
+    return value if is_clean(text) and "\\u" not in text else clean_json(value)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError("a number beyond all bounds")
+    return value
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from runward.agents.contexts import RunContext, ToolContext
-from runward.agents.limitations import Unsupported
 from runward.agents.models import is_choice, model_name
 from runward.agents.rules import ModelNotAllowed
 from runward.core.errors import RunwardError
@@ -36,10 +35,11 @@ from runward.core.runs.view import draft_frame
 from runward.engine.activities import Running
 from runward.engine.allowance import allowance
 from runward.engine.authors import AuthorFailed, call_author
-from runward.engine.call_host import NO_GENERATE, LegCallHost
+from runward.engine.call_host import LegCallHost
 from runward.engine.circuits import Circuits
 from runward.engine.contexts import Contexts
 from runward.engine.deployment import Deployed
+from runward.engine.generating import Books, Generator
 from runward.engine.guarded import Guarding, InputGuarding, OutputGuarding
 from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
@@ -56,30 +56,11 @@ from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
 from runward.ports.tools import Offer
 
 
-class Driver(Protocol):
+class Driver(Books, Protocol):
     """The leg, as what it performs sees it."""
 
     @property
     def journal(self) -> Journal: ...
-
-    @property
-    def hold(self) -> Hold: ...
-
-    @property
-    def run(self) -> RunState:
-        """The run as it stands now."""
-        ...
-
-    async def keep(self, fact: CheckpointSaved) -> None:
-        """Folds a fact, and returns once it is durable."""
-        ...
-
-
-class NoRunHost:
-    """What a run's context asks of the engine: nothing that this version runs. Raises Unsupported."""
-
-    async def generate(self, prompt: str | Sequence[Message], *, model: str | None, output: Any) -> Any:
-        raise Unsupported(NO_GENERATE)
 
 
 class Performer:
@@ -93,7 +74,8 @@ class Performer:
         self._services = services
         self._cancel_grace = cancel_grace
         self._circuits = circuits
-        self._contexts = Contexts(row, deployed, seal, NoRunHost())
+        self._generator = Generator(row, deployed, services, circuits=circuits, policy=lambda: self._contexts.policy)
+        self._contexts = Contexts(row, deployed, seal, self._generator)
         self._guards = Guards(deployed.agent.guardrails, services.telemetry)
         self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
@@ -101,13 +83,14 @@ class Performer:
 
     def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
         """The activity, ready to run. `run` is the state that asked for it."""
+        self._generator.bind(driver)
         match activity:
             case ChooseModel():
                 return _ModelChoice(self, run, self._services)
             case CallModel():
                 return ModelCall(
                     activity,
-                    prepare=lambda: self._model_call(run),
+                    prepare=lambda: self._model_call(run, driver),
                     journal=driver.journal,
                     hold=driver.hold,
                     services=self._services,
@@ -190,7 +173,7 @@ class Performer:
         """The client of a model by its recorded name: the agent's own object where it has one of that name."""
         return self._deployed.models.client(self._deployed.agent.models.get(name, name))
 
-    async def _model_call(self, run: RunState) -> Prepared:
+    async def _model_call(self, run: RunState, driver: Driver) -> Prepared:
         agent = self._deployed.agent
         assert run.model is not None, "a model is chosen before it is asked"
         if not self._contexts.policy.permits_model(run.model):
@@ -202,7 +185,7 @@ class Performer:
         asked = asked_for(
             reader, client, instructions=await self._instructions(run), tools=await self._offered(run), choice=settings.tool_choice
         )
-        allowed = allowance(run, asked, messages, settings.max_output_tokens)
+        allowed = allowance(driver.run, asked, messages, settings.max_output_tokens)
         request = ModelRequest(
             agent=self._row.agent,
             step=run.step,
@@ -245,15 +228,15 @@ class Performer:
         return self._output_reader
 
     def _verification(self, activity: VerifyOutput, run: RunState) -> Verification:
-        output, candidate = self._deployed.agent.output, run.candidate
-        assert output is not None and output.verify is not None and candidate is not None
+        verify, candidate = self._deployed.verify, run.candidate
+        assert verify is not None and candidate is not None
 
         async def arguments() -> tuple[Any, RunContext[Any, Any]]:
             return self._reader().typed(candidate.value), await self._run_context(run)
 
         return Verification(
             activity.attempt,
-            verify=output.verify,
+            verify=verify,
             arguments=arguments,
             timeout_seconds=run.limits.model_timeout_seconds,
             services=self._services,
@@ -294,7 +277,7 @@ class Performer:
         async def save(text: str) -> None:
             await driver.keep(CheckpointSaved(at=self._services.time.now(), call_id=call.id, attempt=call.attempt, text=text))
 
-        return LegCallHost(call.id, call.checkpoint, driver.journal, save)
+        return LegCallHost(call.id, call.checkpoint, driver.journal, save, self._generator)
 
     async def _invocation(self, run: RunState, call: Call, host: LegCallHost) -> Invocation:
         return Invocation(
@@ -323,7 +306,7 @@ class Performer:
     async def _predicate_context(self, run: RunState, call: Call, driver: Driver) -> ToolContext[Any, Any]:
         """What a predicate gets: the call has not started, so it can neither report progress nor save."""
         host = self._host(call, driver)
-        host.over()
+        host.looks_on()
         return self._contexts.of_call(run, call, await self.transcript.messages(), host)
 
     @staticmethod
@@ -345,7 +328,7 @@ class Performer:
             projects=self._deployed.tools[effect.tool_name].traits.projects,
         )
         host = self._host(call, driver)
-        host.over()
+        host.looks_on()
         return await self._invocation(run, call, host)
 
     async def _run_context(self, run: RunState) -> RunContext[Any, Any]:

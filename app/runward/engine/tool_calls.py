@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runward.agents.limitations import Unsupported
+from runward.agents.rules import ModelNotAllowed
 from runward.core.errors import NeedsInput, RunwardError, ToolError, UnknownOutcome
 from runward.core.ids import canonical_json
 from runward.core.runs.calls import How, Result
@@ -137,7 +138,7 @@ class ToolAttempt:
                 return self._ended(How.CANNOT_TELL)
             case BadResult():
                 return self._ended(How.BAD_RESULT, Result(output=error.message, is_error=True, outcome=error.outcome))
-            case Unsupported():
+            case Unsupported() | ModelNotAllowed():
                 return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})
             case NeedsInput():
                 return replace(self._ended(How.ASKS), question=_said(error), choices=error.choices)

@@ -10,6 +10,18 @@ from runward.ports.models import ModelCallError
 NEVER_SENT = ("pool", "connect")
 """Phases of a connection's failure in which the request had not left."""
 
+BLOCKED = frozenset({"content_filter", "content_policy_violation", "image_content_policy_violation"})
+"""Codes of OpenAI's wires, and of Azure's, for a request that a content filter stopped."""
+
+UNFIT = frozenset(
+    {
+        *("invalid_prompt", "invalid_image", "invalid_image_format", "invalid_image_mode", "invalid_image_url", "invalid_base64_image"),
+        *("image_too_large", "image_too_small", "image_parse_error", "image_file_too_large", "image_file_not_found"),
+        *("unsupported_image_media_type", "empty_image_file", "failed_to_download_image"),
+    }
+)
+"""Codes by which the Responses API says inside its stream, without a status, that it will not take the request."""
+
 IMPOSSIBLE = "It asks for something that this model, or its client, cannot do."
 
 
@@ -27,6 +39,10 @@ def failure_of(error: Exception, *, started: bool, sent: bool) -> ModelCallError
     match error:
         case Broken():
             return failure(error.kind, detail=error.why, billed=sent, started=started)
+        case library.ModelAPIError(provider_error_code=code) if code in BLOCKED:
+            return _refused("content_filter", error, started)
+        case library.ModelAPIError(provider_error_code=code) if code in UNFIT:
+            return _refused("rejected", error, started)
         case library.ModelContextWindowExceededError():
             return _refused("context_overflow", error, started)
         case library.ModelAuthenticationError():

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from runward.agents.models import Reply, ScriptedModel, ToolCall
+from runward.agents.models import Reply, Script, ScriptedModel, ToolCall
 from runward.core.errors import DefinitionError
 from runward.core.messages import TextPart
 from runward.core.text import clean
@@ -51,7 +51,13 @@ class ScriptedClient:
         return answer
 
     async def _reply(self, request: ModelRequest) -> Reply:
-        script = self._model.script
+        script: Script | Reply = self._model.script
+        if request.purpose == "generate" and (self._model.generate is not None or not callable(script)):
+            if self._model.generate is None:
+                raise failure("rejected", detail="The script has no reply for ctx.generate.", billed=False, started=False)
+            script = self._model.generate
+        if isinstance(script, Reply):
+            return script
         if not callable(script):
             if request.step > len(script):
                 raise failure(

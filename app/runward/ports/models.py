@@ -39,7 +39,8 @@ class ModelRequest:
 
     `tools` with `tool_choice` "none" are shown and may not be called. `output_schema` is the JSON Schema the answer must fit, where the
     call is to give one; `output_mode` says how the model is held to it: "native" (the provider does), "tool" (it has to call the tool
-    `output_name`) or "prompted" (the instructions ask for it).
+    `output_name`) or "prompted" (the instructions ask for it). `purpose` "generate": the agent's own code asks, by `ctx.generate`, and
+    `messages` are what it wrote.
     """
 
     agent: str
@@ -56,6 +57,7 @@ class ModelRequest:
     first_event_timeout_seconds: float
     chunk_timeout_seconds: float
     output_mode: Literal["native", "tool", "prompted"] = "native"
+    purpose: Literal["turn", "generate"] = "turn"
 
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:

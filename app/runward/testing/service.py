@@ -30,7 +30,7 @@ from runward.ports.telemetry import Telemetry
 from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
-from runward.testing.tools import WatchedTool
+from runward.testing.tools import WatchedTool, watched
 from runward.wiring import deployed, outward_of
 
 if TYPE_CHECKING:
@@ -237,7 +237,8 @@ class TestService:
         return outward_of(telemetry, Destinations(opened=places_of(hosts, setting=OPENED)))
 
     def _watched(self, agent: Deployed) -> Deployed:
-        return replace(agent, tools={name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()})
+        tools = {name: WatchedTool(tool, self.clock) for name, tool in agent.tools.items()}
+        return replace(agent, tools=tools, verify=None if agent.verify is None else watched(agent.verify, self.clock))
 
     async def _passing(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)

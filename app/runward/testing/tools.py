@@ -1,8 +1,8 @@
-"""Tools as they are, with the clock told while they run."""
+"""Tools and verifiers as they are, with the clock told while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from runward.core.runs.calls import ToolTraits
@@ -39,3 +39,16 @@ class WatchedTool:
 
     async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
         return await self._tool.evidence_holds(evidence, context)
+
+
+def watched(verify: Callable[..., Awaitable[Any]], clock: VirtualClock) -> Callable[..., Awaitable[Any]]:
+    """A verifier that slows virtual time down in the same way."""
+
+    async def verifying(*arguments: Any) -> Any:
+        clock.tools_running += 1
+        try:
+            return await verify(*arguments)
+        finally:
+            clock.tools_running -= 1
+
+    return verifying

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from runward.agents.annotations import UNRESOLVED
+from runward.agents.complaints import complaint_of
 from runward.agents.probes import CannotTell, DidNotHappen, Happened
 from runward.agents.schemas import Schema
-from runward.agents.signatures import build_complaint
 from runward.agents.tools import Tool
 from runward.core.errors import ToolError
 from runward.core.runs.calls import ToolTraits
 from runward.ports.tools import Found, NotFound, ProbeAnswer, Returned, Unclear
+from runward.tools.asides import aside
 from runward.tools.containment import caught, contained, value_of
 from runward.tools.results import Recorder
 from runward.tools.threads import Threads
@@ -58,7 +59,7 @@ class LocalTool:
             try:
                 self._signature.build(arguments)
             except ValidationError as error:
-                complaint = build_complaint(error)
+                complaint = complaint_of(error, whole="arguments")
             except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
                 complaint = "they cannot be read"
         return None if complaint is None else f"The arguments do not fit: {complaint}."
@@ -82,7 +83,7 @@ class LocalTool:
     async def probe(self, idempotency_key: str, arguments: Mapping[str, Any], context: Any) -> ProbeAnswer:
         """What the author's probe says. Raises TypeError for what is no answer, BadResult for a result that cannot be recorded."""
         assert self._probe is not None
-        answer = await self._asked(partial(self._probe, idempotency_key, arguments, context), inspect.iscoroutinefunction(self._probe))
+        answer = await aside(self._probe, self._threads)(idempotency_key, arguments, context)
         match answer:
             case Happened():
                 return Found(returned=self._results.record(answer.result))
@@ -96,13 +97,7 @@ class LocalTool:
     async def evidence_holds(self, evidence: Mapping[str, Any], context: Any) -> bool:
         """What the author says of evidence: only True counts."""
         assert self._verify_evidence is not None
-        function = self._verify_evidence
-        return await self._asked(partial(function, evidence, context), inspect.iscoroutinefunction(function)) is True
-
-    async def _asked(self, function: Callable[[], Any], is_async: bool) -> Any:
-        """An author's function that is no tool: `async def` on the loop, `def` in a thread."""
-        given = function() if is_async else value_of(await self._threads.run(partial(caught, function)))
-        return value_of(await contained(lambda: _itself(given))) if inspect.isawaitable(given) else given
+        return await aside(self._verify_evidence, self._threads)(evidence, context) is True
 
     async def _call(self, function: Callable[[], Any], is_async: bool, record: Record) -> Returned:
         if is_async:
@@ -111,10 +106,6 @@ class LocalTool:
         if isinstance(given, Returned):
             return given
         return value_of(await contained(lambda: _awaited(lambda: given, record)))
-
-
-async def _itself(given: Awaitable[Any]) -> Any:
-    return await given
 
 
 async def _awaited(function: Callable[[], Any], record: Record) -> Returned:

@@ -37,6 +37,8 @@ from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Close,
+    GenerationAsked,
+    GenerationEnded,
     Happening,
     InputGuarded,
     LegStarted,
@@ -54,7 +56,7 @@ from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
 from tests.unit.core.storing import Store
 
-SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, InputGuarded, OutputGuarded)
+SAID_WITH_THE_STATE = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)
 
 
 @dataclass
@@ -145,7 +147,9 @@ class Leg:
     def fold(self, fact: Happening) -> None:
         """What a fact only says goes out at once; what it stores waits for the next commit."""
         before, (self.run, emitted) = self.run, apply(self.run, fact)
-        self.unsaved = self.unsaved or only_the_state_tells(before, self.run)
+        self.unsaved = self.unsaved or isinstance(fact, GenerationAsked) or only_the_state_tells(before, self.run)
+        if isinstance(fact, GenerationAsked) and (asked := self.run.generation(fact.key)) is not None:
+            self.store.asked += asked.amount
         if emitted.only_frames and not self.emitted and not isinstance(fact, SAID_WITH_THE_STATE):
             self.waiting += emitted
         else:

@@ -40,6 +40,8 @@ from runward.core.runs.facts import (
     CheckpointSaved,
     DrainAsked,
     EvidenceChecked,
+    GenerationAsked,
+    GenerationEnded,
     Guarded,
     InputGuarded,
     ModelBrokenOff,
@@ -52,7 +54,7 @@ from runward.core.runs.facts import (
     VerdictGiven,
 )
 from runward.core.runs.limits import Limits
-from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
+from runward.core.runs.state import Generation, OutputTerms, Phase, Reservation, RunState
 from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
 from tests.unit.core.driving import RATES, T0, given, ok
@@ -111,6 +113,8 @@ TROUBLE = [
     *["somebody_acts"] * 8,
     *["an_operator_acts", "deploys"] * 2,
     *["drain"] * 5,
+    *["its_code_asks_a_model"] * 4,
+    *["its_code_hears_of_a_model"] * 4,
     *["dies", "dies_at_a_commit", "time_passes"] * 3,
     *["flush", "mail_without_use", "look", "an_old_verdict_comes"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
@@ -122,7 +126,7 @@ MOSTLY = st.sampled_from([True] * 5 + [False])
 GUARDS = st.sets(st.sampled_from(["input", "output"]))
 
 
-def usage_of(used: str, reservation: Reservation) -> Usage:
+def usage_of(used: str, reservation: Reservation | Generation) -> Usage:
     """What a provider says that a call used of what was reserved for it."""
     match used:
         case "unsaid":
@@ -161,6 +165,7 @@ class Runs(RuleBasedStateMachine):
         self.leg: Leg | None = None
         self.at = T0
         self.died = False
+        self.asked = 0
         self.terms = TERMS
 
     # -- what goes well ------------------------------------------------------------------------------------------------------
@@ -316,6 +321,30 @@ class Runs(RuleBasedStateMachine):
         if self.leg is not None and self.leg.going:
             broke = Broke(at=self.at, code="internal", message="A bug of the agent.", details={})
             self._report(data.draw(st.sampled_from([*self.leg.going])), broke)
+
+    def _its_code_asks_a_model(self, data: st.DataObject) -> None:
+        """Author code under way asks a model. The call is made once its reservation is durable."""
+        if self.leg is not None and self.leg.going:
+            self.asked += 1
+            fact = GenerationAsked(
+                at=self.at,
+                key=f"g{self.asked}",
+                model=data.draw(st.sampled_from(["test:model", "test:other"])),
+                prompt=data.draw(st.sampled_from([1, 20, 90])),
+                wanted=data.draw(st.sampled_from([None, 30])),
+                rates=data.draw(st.sampled_from([RATES, None])),
+            )
+            self.leg.facts.append(fact)
+
+    def _its_code_hears_of_a_model(self, data: st.DataObject) -> None:
+        """A call that was made is over; what it says may come late, and twice."""
+        stored = self.store.run.generations
+        if self.leg is not None and stored:
+            one = data.draw(st.sampled_from(stored))
+            used = data.draw(st.sampled_from([*USED, "lost", "released", "cut"]))
+            usage = None if used in ("lost", "released") else usage_of(used, one)
+            fact = GenerationEnded(at=self.at, key=one.key, usage=usage, billed=used == "lost", cut_off=used == "cut")
+            self.leg.facts += [fact] * data.draw(st.sampled_from([1, 1, 2]))
 
     # -- what is under way -----------------------------------------------------------------------------------------------------
 

@@ -40,14 +40,17 @@ def reserved(run: RunState) -> Applied:
 
 
 def taken_over(run: RunState) -> Applied:
-    """A leg begins: the reservation made at creation is the first leg's own, any other was left open by a leg that died (R32)."""
+    """A leg begins: the reservation made at creation is the first leg's own, any other was left open by a leg that died (R32). One that is
+    over the bounds, then or now, is no call: whether the run can afford one by now, is seen with its mail (R35)."""
     reservation = run.reservation
     if reservation is None:
         return run, NOTHING
+    if reservation.leg == 0 and reservation.prompt and not reservation.output:
+        return replace(run, reservation=None), NOTHING
     if reservation.leg == 0 and run.leg == 1:
         made = budget.planned(run, reservation.prompt)
         if isinstance(made, Refusal):
-            return replace(run, reservation=None, ending=run.ending or made.ending), NOTHING
+            return replace(run, reservation=None), NOTHING
         run = replace(
             run,
             reservation=with_plan(replace(reservation, leg=1), made),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
-from runward.core.runs import answers, budget, frames, guarding, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs import answers, budget, frames, generations, guarding, inputs, outputs, turns, unknowns, waiting
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -22,6 +22,8 @@ from runward.core.runs.facts import (
     End,
     EvidenceChecked,
     Fact,
+    GenerationAsked,
+    GenerationEnded,
     GiveBack,
     InputGuarded,
     LegStarted,
@@ -70,8 +72,7 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
         case DrainAsked():
             return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
         case Broke():
-            failure = Failure(code=fact.code, message=fact.message, details=fact.details)
-            return replace(run, ending=Ending(status=Status.FAILED, failure=failure)), NOTHING
+            return replace(run, ending=run.spent_out or _failed(fact)), NOTHING
         case ModelChosen():
             return answers.chosen(run, fact), NOTHING
         case Reserve():
@@ -84,6 +85,8 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.failed(run, fact)
         case ModelBrokenOff():
             return answers.broken_off(run, fact)
+        case GenerationAsked() | GenerationEnded():
+            return generations.came(run, fact)
         case InputGuarded() | OutputGuarded():
             return guarding.input_guarded(run, fact) if isinstance(fact, InputGuarded) else answers.guarded(run, fact)
         case Screened():
@@ -110,17 +113,20 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return waiting.closed_by_time(run, fact.at)
         case Settle():
             return unknowns.settled_by_probe(run, fact.call_id)
-        case Suspend():
-            return _leg_over(run, RunEvent.WAITS, fact.at)
-        case GiveBack():
-            return _leg_over(run, RunEvent.GIVEN_BACK, fact.at)
+        case Suspend() | GiveBack():
+            return _leg_over(run, RunEvent.WAITS if isinstance(fact, Suspend) else RunEvent.GIVEN_BACK, fact.at)
         case End():
             return _end(run, fact)
 
 
+def _failed(fact: Broke) -> Ending:
+    return Ending(status=Status.FAILED, failure=Failure(code=fact.code, message=fact.message, details=fact.details))
+
+
 def _not_driven(run: RunState, fact: Fact) -> Applied:
-    """Nobody drives the run, or it has ended: time and drains pass it by, and nothing else may happen to it (I-20)."""
-    if isinstance(fact, TimeCame | DrainAsked):
+    """Nobody drives the run, or it has ended: time, drains and what its code still asks for pass it by, and nothing else may happen to it
+    (I-20)."""
+    if isinstance(fact, TimeCame | DrainAsked | GenerationAsked | GenerationEnded):
         return run, NOTHING
     raise InvariantViolated(f"{type(fact).__name__} happened to a run that is {run.status}.")
 
@@ -148,7 +154,7 @@ def _leg_started(run: RunState, fact: LegStarted) -> Applied:
         failure = Failure(code="recoveries_exhausted", message="The run was recovered too often: its workers died or lost it each time.")
         run = replace(run, ending=Ending(status=Status.FAILED, failure=failure))
     said = Emitted(frames=(frames.data_agent(control(run)),))
-    run, model = answers.taken_over(outputs.taken_over(run))
+    run, model = answers.taken_over(generations.all_lost(outputs.taken_over(run)))
     run, calls = turns.lost(run, fact.at)
     return run, said + model + calls
 
@@ -171,7 +177,7 @@ def _reopened(run: RunState) -> RunState:
 def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run was given back with something under way.")
-    run = replace(_worked(run, at), status=next_status(run.status, event))
+    run = replace(generations.all_lost(_worked(run, at)), status=next_status(run.status, event))
     return run, Emitted(frames=(frames.data_agent(control(run)),))
 
 
@@ -179,6 +185,7 @@ def _end(run: RunState, fact: End) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run ended with something under way.")
     ending = fact.ending
+    run = generations.all_lost(run)
     run, said = unknowns.claims_taken(run)
     states = call_states(run)
     if run.turn:

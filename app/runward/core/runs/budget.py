@@ -52,7 +52,8 @@ def bounded(run: RunState) -> bool:
 
 def reserved(run: RunState) -> Amount:
     """What is reserved for calls that may be under way."""
-    return Amount() if run.reservation is None else run.reservation.amount
+    own = Amount() if run.reservation is None else run.reservation.amount
+    return sum((generation.amount for generation in run.generations), own)
 
 
 def committed(run: RunState) -> Amount:
@@ -123,7 +124,9 @@ def only_the_state_tells(before: RunState, run: RunState) -> bool:
 
 
 def refusal(run: RunState) -> Ending | None:
-    """How the run ends because its next call would go over its bounds; None when it may be made."""
+    """How the run ends because its next call would go over its bounds, or one of its own code did; None when it may be made."""
+    if run.spent_out is not None:
+        return run.spent_out
     if not bounded(run):
         return None
     made = planned(run)

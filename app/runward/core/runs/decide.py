@@ -176,6 +176,8 @@ def _candidate(run: RunState, at: int) -> Decision:
         return Suspend(at=at)
     if run.draining or run.hurried or run.caretaker:
         return GiveBack(at=at)
+    if run.spent_out is not None:
+        return End(at=at, ending=run.spent_out)
     if run.verify_attempts >= run.limits.max_verify_attempts:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED))
     return BeginVerifying(at=at)

@@ -137,6 +137,32 @@ class ModelBrokenOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationAsked:
+    """The agent's own code wants to ask a model. `prompt` is in tokens, `wanted` how long the answer may be, where the author says it, and
+    `rates` what the model costs, where that is known."""
+
+    at: int
+    key: str
+    model: str
+    prompt: int
+    wanted: int | None = None
+    rates: Rates | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationEnded:
+    """Such a call is over. `usage` None: it gave no answer; `sent` and `billed` say what it may have cost then. `cut_off`: the answer was
+    too long."""
+
+    at: int
+    key: str
+    usage: Usage | None = None
+    sent: bool = True
+    billed: bool = True
+    cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
     """A guardrail blocked or rewrote something: which hook it is of, its name, and why it blocked."""
 
@@ -343,6 +369,8 @@ Happening = (
     | CallRefused
     | ModelFailed
     | ModelBrokenOff
+    | GenerationAsked
+    | GenerationEnded
     | InputGuarded
     | OutputGuarded
     | Screened

@@ -62,7 +62,7 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
         case MailKind.RETRY:
             return (run, NOTHING) if run.reopened else None
         case MailKind.LIMITS:
-            return replace(run, limits=run.limits.raised(data["limits"])), NOTHING
+            return replace(run, limits=run.limits.raised(data["limits"]), spent_out=None), NOTHING
         case MailKind.REBIND:
             return _rebind(run, data)
         case _:

@@ -54,9 +54,11 @@ def judged(run: RunState, fact: VerdictGiven) -> Applied:
         case "rejected":
             run = replace(run, candidate=None)
             if run.verify_attempts >= run.limits.max_verify_attempts:
-                return _stopped(run, StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED), NOTHING
+                return _stopped(run, StopReason.VERIFICATION_ATTEMPTS_EXHAUSTED, why=fact.message), NOTHING
             return _asks(run, fact.message)
         case _:
+            if run.spent_out is not None:  # it could not ask the model that it wanted to ask
+                return replace(run, candidate=None, ending=run.spent_out), NOTHING
             return _stopped(replace(run, candidate=None), StopReason.VERIFICATION_INCONCLUSIVE, why=fact.message), NOTHING
 
 
@@ -64,7 +66,7 @@ def _refused(run: RunState, complaint: str) -> Applied:
     """No candidate: the model reads what is wrong with it, as long as attempts are left (R28)."""
     run = replace(run, output_attempts=run.output_attempts + 1)
     if run.output_attempts >= run.limits.max_output_attempts:
-        return _stopped(run, StopReason.OUTPUT_ATTEMPTS_EXHAUSTED), NOTHING
+        return _stopped(run, StopReason.OUTPUT_ATTEMPTS_EXHAUSTED, why=complaint), NOTHING
     return _asks(run, repair(complaint))
 
 

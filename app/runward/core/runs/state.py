@@ -91,6 +91,23 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A model call of the agent's own code that may be under way, durable before it starts (R33). Amounts are as in a `Reservation`."""
+
+    key: str
+    model: str
+    prompt: int
+    output: int
+    picos: int = 0
+    cut: bool = False
+
+    @property
+    def amount(self) -> Amount:
+        """What is reserved."""
+        return Amount(tokens=self.prompt + self.output, picos=self.picos)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
     """An accepted cancel, applied (R37)."""
 
@@ -173,6 +190,8 @@ class RunState:
     - `lost_model_calls` counts the calls whose cost nobody knows: broken off, or lost with their worker.
     - `ledger` is what all calls cost. `prompt_tokens` are those of the last prompt and answer as the model counted them, and
       `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
+    - `generations` are the model calls of the agent's own code that may be under way; `spent_out` is how the run ends at the next boundary
+      because one of them was refused.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
     """
@@ -208,6 +227,8 @@ class RunState:
     rates: Mapping[str, Rates] = field(default_factory=dict)
     prompt_tokens: int = 0
     prompt_characters: int = 0
+    generations: tuple[Generation, ...] = ()
+    spent_out: Ending | None = None
     model_failures: int = 0
     model_failure: str = ""
     model_retry_at: int | None = None
@@ -262,6 +283,10 @@ class RunState:
     def unknown(self, call_id: str) -> UnknownEffect | None:
         """The unsettled effect of this call, if it has one."""
         return next((effect for effect in self.unknowns if effect.tool_call_id == call_id), None)
+
+    def generation(self, key: str) -> Generation | None:
+        """The model call of the agent's own code with this key, while it may be under way."""
+        return next((generation for generation in self.generations if generation.key == key), None)
 
     def call(self, call_id: str) -> Call:
         """The call of the turn in hand with this id. Raises InvariantViolated when there is none."""

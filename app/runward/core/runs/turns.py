@@ -220,7 +220,7 @@ def _part(call: Call) -> ToolResultPart:
 def _try_again(run: RunState, call: Call, fact: AttemptEnded) -> Applied:
     failures = call.failures + 1
     call = replace(call, ran=True, failures=failures)
-    if failures < call.max_attempts:
+    if failures < call.max_attempts and run.spent_out is None:
         stage = next_stage(call.stage, CallEvent.TRY_AGAIN)
         return with_call(run, replace(call, stage=stage, not_before=fact.at + backoff_ms(failures))), NOTHING
     timed_out = fact.how is How.TIMED_OUT
