@@ -27,6 +27,10 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65_535)
     worker_concurrency: int = Field(default=32, ge=1, le=10_000)
     """How many runs one worker drives at a time."""
+    concurrency_per_key: int = Field(default=1, ge=1, le=1_000)
+    """How many runs with the same `concurrency_key` of one tenant all workers drive at a time. The same for every worker."""
+    concurrency_per_tenant: int | None = Field(default=None, ge=1, le=100_000)
+    """How many runs of one tenant all workers drive at a time; without it as many as there are slots. The same for every worker."""
     lease_ttl_seconds: float = Field(default=30, ge=0.5, le=3_600)
     """How long a lease lasts without being renewed; it is renewed every third of it."""
     poll_seconds: float = Field(default=1, gt=0, le=60)

@@ -192,6 +192,8 @@ def worker_settings(settings: Settings) -> WorkerSettings:
         cancel_grace=settings.cancel_grace_seconds,
         max_recoveries=settings.max_recoveries,
         loop_stall=settings.loop_stall_seconds,
+        per_key=settings.concurrency_per_key,
+        per_tenant=settings.concurrency_per_tenant,
         circuit=CircuitSettings(
             failures=settings.model_circuit_failures,
             window_seconds=settings.model_circuit_window_seconds,

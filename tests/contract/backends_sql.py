@@ -53,7 +53,7 @@ class SqlBackend(Backend):
         return other.store
 
     async def age(self, uid: str, ms: int) -> None:
-        moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at")}
+        moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at", "rank")}
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
 
     async def age_others(self, ms: int) -> None:

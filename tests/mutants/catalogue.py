@@ -21,6 +21,7 @@ CLAIM = "tests/contract/test_claim.py"
 MAIL = "tests/contract/test_mail.py"
 CREATE = "tests/contract/test_create.py"
 LEASES = "tests/contract/test_leases.py"
+TURNS = "tests/contract/test_turns.py"
 
 
 def _on(store: str, *tests: str) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ LEASE = (
     ),
     Mutant(
         guard="a claim begins another leg (SQLite)",
-        file="stores/sql/sqlite/leases.py",
+        file="stores/sql/sqlite/claim.py",
         old='"leg": actors.c.leg + ONE,',
         new='"leg": actors.c.leg,',
         tests=_on("sqlite", CLAIM),
@@ -118,9 +119,44 @@ LEASE = (
     Mutant(
         guard="a claim asks its conditions again of the row it has locked",
         file="stores/sql/postgres/claim.py",
-        old=".where(_still(candidates, now))",
+        old=".where(_still(candidates, candidates.c.now))",
         new=".where(true())",
         tests=_on("postgres", CLAIM, LEASES),
+    ),
+    Mutant(
+        guard="a claim gives a key no more leases than it may have",
+        file="stores/turns.py",
+        old="if (key is None or key.free) and",
+        new="if True and",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="a claim gives a tenant no more leases than it may have",
+        file="stores/turns.py",
+        old="(tenant is None or tenant.free):",
+        new="True:",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="no two claims give the same place of a key",
+        file="stores/sql/tables.py",
+        old='Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=True',
+        new='Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=False',
+        tests=("tests/stores/test_migrations.py",),
+    ),
+    Mutant(
+        guard="who has the fewest leases goes first",
+        file="stores/turns.py",
+        old="leases[one.tenant] += 1",
+        new="leases[one.tenant] = 0",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="a lease that counts for no key or tenant starts nothing",
+        file="engine/worker.py",
+        old="not row.status.ended and row.has_turn(",
+        new="not row.status.ended or row.has_turn(",
+        tests=("tests/engine/test_turns.py",),
     ),
     Mutant(
         guard="only the owner renews a lease",

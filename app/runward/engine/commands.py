@@ -71,6 +71,7 @@ class NewRun:
     limits: TighterLimits = field(default_factory=TighterLimits)
     output: Mapping[str, Any] | None = None
     policy: Policy | None = None
+    concurrency_key: str | None = None
     priority: int = 0
     start_at: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -230,6 +231,7 @@ class Commands:
             ready_at=later,
             care_at=care_due(run),
             priority=new.priority,
+            concurrency_key=new.concurrency_key,
             binding=listed.fingerprint,
             agent=listed.name,
             agent_version=listed.version,

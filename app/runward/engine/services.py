@@ -56,7 +56,8 @@ class CircuitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How a worker works. Seconds, unless named otherwise."""
+    """How a worker works. Seconds, unless named otherwise. `per_key` and `per_tenant` bound how many runs of one concurrency key, and of
+    one tenant, all workers drive at a time; None does not."""
 
     concurrency: int = 32
     lease_ttl: float = 30.0
@@ -67,4 +68,6 @@ class WorkerSettings:
     max_recoveries: int = 5
     recovery_delay: float = 2.0
     loop_stall: float = 300.0
+    per_key: int = 1
+    per_tenant: int | None = None
     circuit: CircuitSettings = CircuitSettings()

@@ -107,6 +107,7 @@ def _new_run(body: CreateRun) -> NewRun:
         output=None if body.output is None else body.output.model_dump(by_alias=True),
         policy=None if body.policy is None else Policy(**body.policy.model_dump()),
         limits=TighterLimits(**limits.model_dump()),
+        concurrency_key=body.concurrency_key,
         priority=body.priority,
         start_at=body.start_at,
         metadata=body.metadata,

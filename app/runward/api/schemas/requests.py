@@ -108,6 +108,10 @@ class CreateRun(Body):
     output: OutputIn | None = Field(default=None, description="The answer's type, in place of the agent's.")
     policy: PolicyIn | None = Field(default=None, description="What this run is held to besides the agent's own policy.")
     limits: LimitsIn = LimitsIn()
+    concurrency_key: Label | None = Field(
+        default=None,
+        description="Of the tenant's runs with one key only so many are driven at a time, one by default; the others wait.",
+    )
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
     start_at: Time | None = Field(default=None, description="Not before this time.")
     metadata: Metadata = Field(default_factory=dict, description="Shown and filtered by: at most 64 keys and 16 KiB.")

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-SCHEMA: Final = "0002"
+SCHEMA: Final = "0003"
 """The newest migration this code knows, and needs. Migrations are numbered so that they sort."""
 
 METADATA: Final = MetaData(
@@ -94,21 +94,40 @@ actors: Final = Table(
     Column("care_at", BigInteger),
     Column("ready_at", BigInteger),
     _needed("rank", BigInteger),
+    Column("concurrency_key", ID, nullable=False, server_default=text("''")),
+    Column("key_slot", Integer),
+    Column("tenant_slot", Integer),
     PrimaryKeyConstraint("uid"),
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02, "autovacuum_analyze_scale_factor": 0.02},
 )
 
 # Commits between claim and release change no column of any of these, so that they are HOT. `lease_until` moves only with a claim, a
 # renewal and a release.
-READY: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL")
+# `RANKED` and `LANED` are the same but for a mark of each that is always true: a statement that gives one can be planned with that index
+# alone. Postgres would else believe that a queue is still as short as it last saw it, and filter one of thousands by the other index.
+RANKED: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND format > 0")
+LANED: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND kind <> ''")
+WITH_KEY: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND concurrency_key <> ''")
 LEASED: Final = text("lease_owner IS NOT NULL")
 CARED: Final = text("care_at IS NOT NULL")
+KEYED: Final = text("lease_owner IS NOT NULL AND key_slot IS NOT NULL")
+BOUNDED: Final = text("lease_owner IS NOT NULL AND tenant_slot IS NOT NULL")
 _ended = text("ended_at IS NOT NULL")
 Index(None, actors.c.public_id, actors.c.tenant, unique=True)
 Index(None, actors.c.tenant, actors.c.created_at)
 Index(None, actors.c.tenant, actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
 Index("actors_ended", actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
-Index("actors_ready", actors.c.binding, actors.c.rank, actors.c.ready_at, postgresql_where=READY, sqlite_where=READY)
+Index("actors_ready", actors.c.binding, actors.c.rank, actors.c.ready_at, postgresql_where=RANKED, sqlite_where=RANKED)
+Index(
+    "actors_lanes",
+    *columns(actors, "binding tenant concurrency_key rank ready_at"),
+    postgresql_where=LANED,
+    sqlite_where=LANED,
+)
+Index("actors_keyed", actors.c.binding, postgresql_where=WITH_KEY, sqlite_where=WITH_KEY)
+# No two leases have the same slot, whoever claims at the same time. A lease that is given back is in neither of these.
+Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=True, postgresql_where=KEYED, sqlite_where=KEYED)
+Index("actors_tenant_slots", actors.c.tenant, actors.c.tenant_slot, unique=True, postgresql_where=BOUNDED, sqlite_where=BOUNDED)
 Index("actors_leased", actors.c.lease_until, postgresql_where=LEASED, sqlite_where=LEASED)
 Index("actors_care", actors.c.care_at, postgresql_where=CARED, sqlite_where=CARED)
 

@@ -15,7 +15,7 @@ from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewals
 from runward.stores.sql import queries
 from runward.stores.sql.database import NoSuchTable, NotUnique
-from runward.stores.sql.postgres.claim import claim
+from runward.stores.sql.postgres.claim import Taker
 from runward.stores.sql.postgres.commit import append_frames, commit
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.create import create
@@ -56,6 +56,7 @@ class PostgresStore:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._connections = database.connections
+        self._taker = Taker(database.connections)
 
     async def open(self) -> None:
         self._connections.open()
@@ -76,7 +77,7 @@ class PostgresStore:
         return await create(self._connections, new, key)
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        return await claim(self._connections, request)
+        return await self._taker.claim(request)
 
     async def commit(self, changes: Changes) -> CommitAnswer:
         return await commit(self._connections, changes)

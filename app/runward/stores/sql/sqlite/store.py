@@ -17,9 +17,10 @@ from runward.stores.guards import check_changes, check_letters, check_new_actor,
 from runward.stores.sql import queries
 from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
+from runward.stores.sql.sqlite.claim import Past, claim
 from runward.stores.sql.sqlite.commit import append_frames, commit
 from runward.stores.sql.sqlite.create import create
-from runward.stores.sql.sqlite.leases import ask_drain, claim, disown, renew, seize
+from runward.stores.sql.sqlite.leases import ask_drain, disown, renew, seize
 from runward.stores.sql.sqlite.mailbox import append_mail
 from runward.stores.sql.sqlite.pruning import delete_actor, prune, prune_keys
 from runward.stores.sql.sqlite.readers import Readers
@@ -49,6 +50,7 @@ class SqliteStore:
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._writer = database.writer
+        self._past = Past()
 
     async def open(self) -> None:
         await asyncio.to_thread(self._writer.start)
@@ -73,7 +75,7 @@ class SqliteStore:
         return await self._writer.do(lambda session: create(session, new, key))
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        return await self._writer.do(lambda session: claim(session, request))
+        return await self._writer.do(lambda session: claim(session, self._past, request))
 
     async def commit(self, changes: Changes) -> CommitAnswer:
         check_changes(changes)
