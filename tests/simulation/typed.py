@@ -113,7 +113,9 @@ class Typed:
             self.seen[f"failover: {failover.code}"] += 1
             meant = failed is True or (failed is None and failover.code == "circuit_open")
             self._check(meant, "R31 only what failed before its first content is replaced", f"{where}: {failover}")
-        if failed is False and run.reservation != attempt:
+        open_now = run.reservation
+        goes_on = open_now is not None and attempt is not None and (open_now.step, open_now.attempt) == (attempt.step, attempt.attempt)
+        if failed is False and not goes_on:
             self.seen["failed for good, or after content"] += 1
             ends = run.ending is not None or run.status.ended
             self._check(ends, "R30 what broke off is not tried again by itself", f"{where}: {run.reservation} after {attempt}")
