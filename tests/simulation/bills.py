@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = 1_000_000, 10_000_000
 """USD 1 and 10 for a million tokens, in picodollars a token."""
-PRICES: Mapping[str, Rates] = {"scripted:simulated": (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),)}
+RATES: Rates = (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),)
+PRICES: Mapping[str, Rates] = {"scripted:simulated": RATES, "scripted:fallback": RATES}
 
 
 @dataclass(slots=True, kw_only=True)
