@@ -88,8 +88,9 @@ class Bills:
         key: object = (request.step, request.attempt)
         if request.purpose == "generate":
             size = -(-sum(len(message.text) for message in request.messages) // 3) + (request.settings.max_output_tokens or 0)
-            free = [key for key, (amount, _) in known.items() if isinstance(key, str) and key not in begun and amount.tokens == size]
-            key = next((key for key in free if admits is None or admits(f"{uid}/{key}")), None)
+            alike = [key for key, (amount, _) in known.items() if isinstance(key, str) and amount.tokens == size]
+            admitted = admits is None or any(admits(f"{uid}/{key}") for key in alike)
+            key = next((key for key in alike if admitted and key not in begun), None)
         begun.add(key)
         return None if key not in known else (key, *known[key])
 
