@@ -92,6 +92,8 @@ class Settings(BaseSettings):
     """The only other hosts that HTTP tools may reach. Without it, any public one."""
     outbound_plain_http: Literal["opened", "any"] = "opened"
     """Where HTTP tools may go without TLS: to the hosts of `outbound_hosts`, or to any."""
+    redact: Annotated[tuple[Literal["email", "card", "phone"], ...], NoDecode] = ()
+    """What is taken out of approvals, failures and logs besides secrets: `email,card,phone`."""
     prices: str | None = None
     """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
@@ -99,7 +101,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 
-    @field_validator("cors_origins", "outbound_hosts", "outbound_only", "jwt_algorithms", "jwt_roles", mode="before")
+    @field_validator("cors_origins", "outbound_hosts", "outbound_only", "redact", "jwt_algorithms", "jwt_roles", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -434,7 +434,7 @@ HEADERS = st.fixed_dictionaries({}, optional=dict.fromkeys(HEADER, JSONS | st.sa
 CLAIMS = st.fixed_dictionaries({}, optional=dict.fromkeys(("iss", "aud", "sub", "exp", "nbf", "iat", "jti", "tenant", "scope"), JSONS))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(header=HEADERS, told=CLAIMS, junk=TEXT, data=st.binary(max_size=40))
 async def test_no_token_makes_a_check_raise(staff: Staffed, header: dict[str, Any], told: dict[str, Any], junk: str, data: bytes) -> None:
     """Neither what anybody may send, nor what a provider may sign."""

@@ -257,5 +257,5 @@ class Lives(RuleBasedStateMachine):
 
 
 def test_a_run_lives_as_the_door_says_whatever_callers_do() -> None:
-    bounds = settings(max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    bounds = settings(max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Lives, settings=bounds)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from runward.core.redaction import SECRETS, Redactor
 from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
+from runward.ports.budgets import Budgets
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
@@ -25,6 +26,7 @@ class Services:
     reads: Reads
     directory: Directory
     singletons: Singletons
+    budgets: Budgets
     bus: Bus
     clock: Clock
     chance: Chance

@@ -6,6 +6,7 @@
 | `messages`, `receipts`, `mail`, `approvals` | rows of an actor, as the kernel has them |
 | `frames` | the journal, one row for the frames of one write (`journal.py`); `seq` is its last frame's |
 | `idempotency_keys` | what a request made; outlives the actor |
+| `budgets`, `budget_reservations` | what runs may spend together, and each amount that was set aside for one |
 | `api_keys`, `agents`, `workers`, `singletons`, `service` | what processes tell each other; `service` is one row |
 
 JSON is text. Times are milliseconds since 1970. Nothing refers to anything by a foreign key: every row of an actor is written under its
@@ -33,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-SCHEMA: Final = "0003"
+SCHEMA: Final = "0004"
 """The newest migration this code knows, and needs. Migrations are numbered so that they sort."""
 
 METADATA: Final = MetaData(
@@ -235,6 +236,48 @@ idempotency_keys: Final = Table(
     PrimaryKeyConstraint("scope", "route", "key"),
 )
 Index(None, idempotency_keys.c.created_at)
+
+budgets: Final = Table(
+    "budgets",
+    METADATA,
+    _needed("tenant", ID),
+    _needed("key", ID),
+    _needed("created_at", BigInteger),
+    _needed("changed_at", BigInteger),
+    Column("changed_by", Text),
+    Column("max_total_tokens", BigInteger),
+    Column("max_picos", BigInteger),
+    Column("window_seconds", BigInteger),
+    Column("warn_at", Integer),
+    _needed("on_exhausted", Text),
+    # from here on: what a reservation changes
+    _needed("used_at", BigInteger),
+    _needed("idle", Boolean),
+    _needed("counted", Text),
+    PrimaryKeyConstraint("tenant", "key"),
+    postgresql_with={"fillfactor": 80},
+)
+"""`counted` is what counts against the terms, as JSON: sums of any size. `idle`: nothing is reserved."""
+
+budget_reservations: Final = Table(
+    "budget_reservations",
+    METADATA,
+    _needed("tenant", ID),
+    _needed("id", ID),
+    _needed("created_at", BigInteger),
+    _needed("holder", ID),
+    _needed("asked", Text),
+    _needed("outcome", Text),
+    Column("closed", Text),
+    Column("waits_for", ID),
+    _needed("over", Boolean),
+    PrimaryKeyConstraint("tenant", "id"),
+    postgresql_with={"fillfactor": 80},
+)
+_waits = text("waits_for IS NOT NULL")
+_over = text("over")
+Index("budget_reservations_waiting", *columns(budget_reservations, "tenant waits_for id"), postgresql_where=_waits, sqlite_where=_waits)
+Index("budget_reservations_over", budget_reservations.c.created_at, postgresql_where=_over, sqlite_where=_over)
 
 api_keys: Final = Table(
     "api_keys",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine.interfaces import Dialect
 
@@ -15,6 +15,7 @@ from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewal, Renewals
 from runward.stores.guards import check_changes, check_letters, check_new_actor, check_numbers, check_text
 from runward.stores.sql import queries
+from runward.stores.sql.database import Steps
 from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
 from runward.stores.sql.sqlite.claim import Past, claim
@@ -26,6 +27,8 @@ from runward.stores.sql.sqlite.pruning import delete_actor, prune, prune_keys
 from runward.stores.sql.sqlite.readers import Readers
 from runward.stores.sql.sqlite.writer import Writer
 from runward.stores.sql.statements import SQLITE, Statement, as_list
+
+T = TypeVar("T")
 
 
 class SqliteDatabase:
@@ -42,6 +45,9 @@ class SqliteDatabase:
 
     async def write(self, statement: Statement, values: Mapping[str, Any]) -> Sequence[Row]:
         return await self.writer.do(lambda session: session.rows(statement, values))
+
+    async def transact(self, steps: Callable[[], Steps[T]]) -> T:
+        return await self.writer.do(lambda session: session.run(steps()))
 
 
 class SqliteStore:
