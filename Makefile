@@ -7,7 +7,7 @@ PY := .venv/bin/python
 INSTALLED := .venv/.installed
 FIND_PYTHON := python3 python3.13 python3.12 python3.11 python
 
-.PHONY: help install run test check fmt explore bench mutants soak openapi lock clean moved
+.PHONY: help install run test check fmt explore bench mutants soak audit openapi lock clean moved
 .DEFAULT_GOAL := help
 
 help:                   ## this list
@@ -41,6 +41,9 @@ mutants: $(INSTALLED)   ## take out each guard in turn: a test has to go red, fi
 
 soak: $(INSTALLED)      ## break everything for four minutes, and audit what is left (ARGS="sqlite --minutes 3 --seed 7"; stores: sqlite, postgres, postgres+redis)
 	$(PY) -m tests.soak $(ARGS)
+
+audit: $(INSTALLED)     ## licences and known vulnerabilities of what is locked, and what could not be looked at (exit 1: found; 2: not all looked at)
+	$(PY) -m tests.audit
 
 openapi: $(INSTALLED)   ## write openapi/openapi.json from the code
 	@mkdir -p openapi

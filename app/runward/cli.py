@@ -178,7 +178,9 @@ async def _with_services(work: Callable[[Services], Awaitable[T]]) -> T:
     from runward.wiring import redactor_of, services_of
 
     settings = _settings()
-    services = services_of(settings, logging_telemetry(settings.log_format, redactor_of(settings)))
+    telemetry = logging_telemetry(settings.log_format, redactor_of(settings))
+    telemetry.take_over()
+    services = services_of(settings, telemetry)
     try:
         await services.store.open()
         await services.bus.start()
@@ -199,6 +201,11 @@ def _errors() -> Iterator[None]:
         _fail(error.detail)
     except ValidationError as error:
         _fail("; ".join(f"RUNWARD_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors(include_input=False)))
+    except Exception as error:  # noqa: BLE001 - a traceback would show its text, which may hold anything
+        from runward.telemetry import describe
+
+        told = describe(error)
+        _fail(f"This is a bug: {' from '.join(told['error'])} at {told['trace'][-1]}.")
 
 
 def _fail(message: str) -> NoReturn:

@@ -27,6 +27,10 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65_535)
     worker_concurrency: int = Field(default=32, ge=1, le=10_000)
     """How many runs one worker drives at a time."""
+    concurrency_per_key: int = Field(default=1, ge=1, le=1_000)
+    """How many runs with the same `concurrency_key` of one tenant all workers drive at a time. The same for every worker."""
+    concurrency_per_tenant: int | None = Field(default=None, ge=1, le=100_000)
+    """How many runs of one tenant all workers drive at a time; without it as many as there are slots. The same for every worker."""
     lease_ttl_seconds: float = Field(default=30, ge=0.5, le=3_600)
     """How long a lease lasts without being renewed; it is renewed every third of it."""
     poll_seconds: float = Field(default=1, gt=0, le=60)
@@ -88,6 +92,8 @@ class Settings(BaseSettings):
     """The only other hosts that HTTP tools may reach. Without it, any public one."""
     outbound_plain_http: Literal["opened", "any"] = "opened"
     """Where HTTP tools may go without TLS: to the hosts of `outbound_hosts`, or to any."""
+    redact: Annotated[tuple[Literal["email", "card", "phone"], ...], NoDecode] = ()
+    """What is taken out of approvals, failures and logs besides secrets: `email,card,phone`."""
     prices: str | None = None
     """A JSON or YAML file that says what models cost: USD per million tokens, by model. What it names outranks the built-in table."""
     faults: str | None = None
@@ -95,7 +101,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] | None = None
     """How logs are written: for people on a terminal, else as JSON lines."""
 
-    @field_validator("cors_origins", "outbound_hosts", "outbound_only", "jwt_algorithms", "jwt_roles", mode="before")
+    @field_validator("cors_origins", "outbound_hosts", "outbound_only", "redact", "jwt_algorithms", "jwt_roles", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

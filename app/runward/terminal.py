@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +22,20 @@ STREAM_SILENCE_SECONDS = 60.0
 PIPE_WIDTH = 10_000
 RECONNECTION_SECONDS = 1.0
 RECONNECTIONS = 20
+_KEY = re.compile(r"[\x21-\x7e]+")
 """How often a stream that broke is asked for again in vain."""
 
 
 class Api:
-    """The service at a URL, with the key in `RUNWARD_API_KEY` if there is one. Raises RunwardError saying what the service said."""
+    """The service at a URL, with the key in `RUNWARD_API_KEY` if there is one. Raises RunwardError saying what the service said, or that
+    URL or key are none: neither is shown then, because a URL may hold a password where it should not."""
 
     def __init__(self, url: str) -> None:
         key = os.environ.get("RUNWARD_API_KEY")
+        if key and not _KEY.fullmatch(key):
+            raise RunwardError("RUNWARD_API_KEY is not a key: it has spaces, or characters that are not ASCII.")
         self._http = httpx.Client(
-            base_url=url, timeout=TIMEOUT_SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {}, trust_env=False
+            base_url=_checked(url), timeout=TIMEOUT_SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {}, trust_env=False
         )
 
     def get(self, path: str, **query: Any) -> Any:
@@ -80,6 +85,19 @@ class Api:
             raise _unreachable(self._http, error) from None
         _check(response)
         return response
+
+
+def _checked(text: str) -> httpx.URL:
+    """The URL of a service."""
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
+        raise RunwardError(
+            "The service's URL (--url or RUNWARD_URL) is not one like http://127.0.0.1:8000; a key goes into RUNWARD_API_KEY."
+        )
+    return url
 
 
 def _lines(texts: Iterator[str]) -> Iterator[str]:

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
 POLL_WITH_BUS_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
-_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@|[?&]password=([^&]+)")
+_SECRET_NAME = re.compile(
+    r"(?i:.*_)?(?i:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)
 
 
 def registry_of(settings: Settings) -> Registry:
@@ -68,6 +71,7 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
         reads=stores.reads,
         directory=stores.directory,
         singletons=stores.singletons,
+        budgets=stores.budgets,
         bus=_bus(settings, stores, clock=clock, chance=chance, telemetry=telemetry),
         clock=clock,
         chance=chance,
@@ -80,11 +84,13 @@ def services_of(settings: Settings, telemetry: Telemetry) -> Services:
 
 
 def redactor_of(settings: Settings) -> Redactor:
-    """What takes out the secrets that this process was started with: its secret key, passwords in URLs, keys of model providers."""
+    """What takes out secrets, what operators want taken out besides, and what this process was started with: its secret key, passwords in
+    URLs, keys of model providers, and whatever the environment calls a key, a token, a secret or a password."""
     urls = [settings.database_url, "" if settings.redis_url is None else settings.redis_url.get_secret_value()]
-    passwords = [found[1] for url in urls if (found := _PASSWORD.search(url)) is not None]
+    passwords = [found[1] or found[2] for url in urls for found in _PASSWORD.finditer(url)]
     keys = [os.environ.get(variable, "") for variables in KEY_VARIABLES.values() for variable in variables]
-    return knowing([settings.secret or "", *passwords, *map(unquote, passwords), *keys])
+    named = [value for name, value in os.environ.items() if _SECRET_NAME.fullmatch(name)]
+    return knowing([settings.secret or "", *passwords, *map(unquote, passwords), *keys, *named], settings.redact)
 
 
 def _bus(settings: Settings, stores: SqlStores, *, clock: Clock, chance: Chance, telemetry: Telemetry) -> Bus:
@@ -192,6 +198,8 @@ def worker_settings(settings: Settings) -> WorkerSettings:
         cancel_grace=settings.cancel_grace_seconds,
         max_recoveries=settings.max_recoveries,
         loop_stall=settings.loop_stall_seconds,
+        per_key=settings.concurrency_per_key,
+        per_tenant=settings.concurrency_per_tenant,
         circuit=CircuitSettings(
             failures=settings.model_circuit_failures,
             window_seconds=settings.model_circuit_window_seconds,

@@ -238,6 +238,7 @@ def test_a_client_tool_is_declared() -> None:
         replace(pick, parameters={"type": "string"})
 
 
+NO_PLACE = {"type": "object", "properties": {"sku": {"type": "string"}}}
 STOCK: dict[str, Any] = {
     "name": "stock",
     "description": "How many?",
@@ -280,7 +281,11 @@ def test_an_http_tool_is_declared() -> None:
         ({"url": "https://erp/a/%2e%2E/b"}, "`.` or `..`"),
         ({"url": "https://erp.internal/{article}"}, "url needs `article`"),
         ({"parameters": {"type": "object", "properties": {"sku": {"type": "string"}}}}, "url needs `sku`"),
+        ({"url": "https://erp.internal/{sku}?sku=1&{sku}=2"}, "name what is in its query outright"),
+        ({"url": "https://erp.internal/?sku=1", "parameters": NO_PLACE}, "`sku` in its query, and so has its parameters"),
+        ({"url": "https://erp.internal/?s%6bu=1", "parameters": NO_PLACE}, "`sku` in its query, and so has its parameters"),
         ({"method": "FETCH"}, "method must be one of"),
+        ({"method": ["GET"]}, "method must be one of"),
         ({"headers": ["a"]}, "headers must be"),
         ({"headers": {"a": 1}}, "headers must be"),
         ({"headers": {"X Key": "k"}}, "not the name of a header"),

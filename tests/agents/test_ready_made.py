@@ -125,6 +125,10 @@ def test_what_cannot_be_meant_is_refused(make: Any) -> None:
         make()
 
 
+SECONDS = 30
+"""Of this process' own time, for what takes a part of a second: what grew with the square of a megabyte would take hours."""
+
+
 @pytest.mark.parametrize(
     "piece",
     [
@@ -148,4 +152,4 @@ def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
     text = (piece * (1_048_576 // len(piece.encode()) + 1))[:1_048_576]
     began = time.process_time()
     injection_notice(phrases=["aaaaaaaab", "wire the money"])(text, CTX)
-    assert time.process_time() - began < 5, "quadratic in the length of its text"
+    assert time.process_time() - began < SECONDS, "quadratic in the length of its text"

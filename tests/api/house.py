@@ -25,7 +25,16 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.engine.tokens import Signer
 from runward.models.clients import ModelClients
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import (
+    Faults,
+    LocalBus,
+    MemoryBudgets,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryReads,
+    MemorySingletons,
+    MemoryStore,
+)
 from runward.stores.sql import Pool, open_sql
 from runward.wiring import deployed
 from tests.api import described
@@ -156,6 +165,7 @@ async def house(
         whys=service.whys,
         oversight=service.oversight,
         rebinding=service.rebinding,
+        budgets=service.budgets,
         queries=service.queries,
         deliveries=service.deliveries,
         approvals=service.approvals,
@@ -187,6 +197,7 @@ def in_memory(database: MemoryDatabase, faults: Faults, heard: Heard) -> Service
         reads=MemoryReads(database, faults),
         directory=MemoryDirectory(database, faults),
         singletons=MemorySingletons(database, faults),
+        budgets=MemoryBudgets(database, faults),
         bus=LocalBus(),
         clock=clock,
         chance=SystemChance(),
@@ -204,6 +215,7 @@ def on_database(url: str, pool: Pool, heard: Heard) -> Services:
         reads=stores.reads,
         directory=stores.directory,
         singletons=stores.singletons,
+        budgets=stores.budgets,
         bus=stores.bus,
         clock=clock,
         chance=chance,

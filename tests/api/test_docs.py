@@ -24,7 +24,7 @@ def test_every_call_is_documented_with_what_it_needs() -> None:
     table = TEXT.split("## Calls")[1].split("##")[0]
     documented: dict[str, str] = {}
     for row in re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", table, re.MULTILINE):
-        for call in re.findall(r"`((?:GET|POST|DELETE) [^`?]+)`", row[0]):
+        for call in re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) [^`?]+)`", row[0]):
             documented[call] = row[1]
     assert documented == {name: spelled(needs) or "\N{EN DASH}" for name, needs in PERMISSIONS.items()}
 
@@ -82,6 +82,8 @@ def test_R48_every_cap_is_documented(text: str, number: int) -> None:
 
 async def test_the_documented_request_is_accepted(quiet_house: House) -> None:
     example = re.findall(r"^```json\n(.+?)```", TEXT.split("## Creating a run")[1], re.MULTILINE | re.DOTALL)[0]
+    for key in json.loads(example)["budgets"]:
+        assert (await quiet_house.http.put(f"/budgets/{key}", json={})).status_code == 200
     run = await quiet_house.created(**json.loads(example))
     shown = re.findall(r"^```json\n(.+?)```", TEXT.split("## Reading a run")[1], re.MULTILINE | re.DOTALL)[0]
     assert json.loads(shown).keys() == run.keys()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import counting, flight, footprint, history, identity, orphans, pairs, streams, verdicts
+from tests.bench import answers, counting, flight, footprint, history, identity, ledger, orphans, pairs, streams, verdicts
 from tests.bench.house import House, house
 from tests.bench.machine import description, weather
 from tests.bench.report import Findings, keep, markdown, shown
@@ -28,13 +28,15 @@ PARTS: Mapping[str, Part] = {
     "footprint": footprint.measure,
     "streams": streams.measure,
     "history": history.measure,
+    "ledger": ledger.measure,
     "flight": flight.measure,
     "verdicts": verdicts.measure,
     "orphans": orphans.measure,
+    "answers": answers.measure,
     "callers": identity.measure_callers,
     "idle-streams": identity.measure_idle,
 }
-QUICK = ("postgres", "sqlite", "sqlite-work", "footprint", "streams")
+QUICK = ("postgres", "sqlite", "sqlite-work", "footprint", "streams", "answers")
 """What `--quick` measures unless parts are named."""
 
 

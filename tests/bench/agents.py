@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from runward import Agent, Limits, ModelRequest, Reply, ScriptedModel, ToolCall, tool
+from runward import Agent, Limits, ModelRequest, Reply, ScriptedModel, ToolCall, ToolContext, tool
 
 LONG_STEPS = 100
 PAGE = "The quick brown fox jumps over the lazy dog. " * 450
 """About 20 KB of text."""
 
+CONSULTATIONS = 1000
 PATIENT_STEPS = 3
 MODEL_SECONDS = 1.0
 LAG_TICK_SECONDS = 0.05
@@ -51,6 +52,17 @@ async def wait_at_gate() -> str:
 async def turn_page() -> str:
     """Read on."""
     return PAGE
+
+
+@tool(effect="read", timeout_seconds=600)
+async def consult(ctx: ToolContext) -> list[float]:
+    """Ask a model a thousand times, one after the other; how long each call took, in ms."""
+    took = []
+    for _ in range(CONSULTATIONS):
+        begun = time.perf_counter()
+        await ctx.generate("And now?")
+        took.append(round((time.perf_counter() - begun) * 1e3, 3))
+    return took
 
 
 def additions(name: str, turns: int) -> list[Reply]:
@@ -105,6 +117,13 @@ AGENTS = [
         name="stuck",
         model=ScriptedModel([Reply(tool_calls=[ToolCall("wait_at_gate", {})]), Reply(text="The answer is 4.")], name="stuck"),
         tools=[wait_at_gate],
+    ),
+    Agent(
+        name="consulting",
+        model=ScriptedModel(
+            [Reply(tool_calls=[ToolCall("consult", {})]), Reply(text="The answer is 4.")], name="consulting", generate=Reply(text="Yes.")
+        ),
+        tools=[consult],
     ),
     Agent(name="patient", model=ScriptedModel(patient_script, name="patient"), tools=[add], lifespan=measured_loop),
 ]

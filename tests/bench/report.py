@@ -47,7 +47,10 @@ TARGETS: Mapping[str, Target] = {
     "17a": Target(measure="POST /runs p50 with a key, of that without, SQLite", unit="x", better="less", must=1.05, goal=1.02),
     "18": Target(measure="memory of 1,000 idle streams", unit=" MB", better="less", must=60, goal=40),
     "18a": Target(measure="done p50 of 100 runs beside 1,000 idle streams, of that without", unit="x", better="less", must=1.1, goal=1.02),
+    "19": Target(measure="reading an answer of 2 KB by a Pydantic model", unit=" µs", better="less", must=50, goal=25),
+    "19a": Target(measure="reading an answer of 2 KB by a JSON Schema", unit=" µs", better="less", must=50, goal=25),
     "15": Target(measure="cost of step 100, of step 2's", unit="x", better="less", must=1.3, goal=1.1),
+    "20": Target(measure="cost of a call with 1,000 in the ledger, of one with 10", unit="x", better="less", must=1.3, goal=1.1),
 }
 """By row of the targets' table; a letter where one row has several measures."""
 

@@ -137,6 +137,7 @@ async def serve() -> None:
                 whys=service.whys,
                 oversight=service.oversight,
                 rebinding=service.rebinding,
+                budgets=service.budgets,
                 queries=service.queries,
                 deliveries=service.deliveries,
                 approvals=service.approvals,

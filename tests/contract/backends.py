@@ -19,12 +19,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
+from runward.ports.budgets import Budgets
 from runward.ports.bus import Bus
 from runward.ports.directory import Directory
 from runward.ports.reads import Reads
 from runward.ports.singletons import Singletons
 from runward.ports.store import Store
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import LocalBus, MemoryBudgets, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 
 TABLES = ("actors", "messages", "receipts", "frames", "mail", "approvals", "idempotency_keys")
 """The tables that writes of the store touch, under the names that `Backend.rows` gives them."""
@@ -37,6 +38,7 @@ class Backend(ABC):
     reads: Reads
     directory: Directory
     singletons: Singletons
+    budgets: Budgets
 
     @abstractmethod
     async def new_store(self) -> Store:
@@ -50,6 +52,10 @@ class Backend(ABC):
     async def age_others(self, ms: int) -> None:
         """Lets time go by for all that is no actor: moves when keys were remembered, workers last beat and keyed leases run out
         `ms` back."""
+
+    @abstractmethod
+    async def age_budgets(self, ms: int) -> None:
+        """Lets time go by for budgets: moves when something was spent, used, made and reserved `ms` back."""
 
     @abstractmethod
     async def set_format(self, uid: str, version: int) -> None:
@@ -98,6 +104,7 @@ class MemoryBackend(Backend):
         self.reads = MemoryReads(self.database)
         self.directory = MemoryDirectory(self.database)
         self.singletons = MemorySingletons(self.database)
+        self.budgets = MemoryBudgets(self.database)
 
     async def new_store(self) -> Store:
         return MemoryStore(self.database)
@@ -111,6 +118,15 @@ class MemoryBackend(Backend):
         self.database.keys = {slot: replace(key, created_at=key.created_at - ms) for slot, key in self.database.keys.items()}
         self.database.workers = {id: replace(worker, beat_at=worker.beat_at - ms) for id, worker in self.database.workers.items()}
         self.database.singletons = {key: replace(held, until=held.until - ms) for key, held in self.database.singletons.items()}
+
+    async def age_budgets(self, ms: int) -> None:
+        for slot, budget in self.database.budgets.items():
+            buckets = tuple(replace(bucket, until=bucket.until and bucket.until - ms) for bucket in budget.account.buckets)
+            account = replace(budget.account, buckets=buckets)
+            times = {name: getattr(budget, name) - ms for name in ("created_at", "changed_at", "used_at")}
+            self.database.budgets[slot] = replace(budget, account=account, **times)
+        reservations = self.database.reservations
+        self.database.reservations = {slot: replace(row, created_at=row.created_at - ms) for slot, row in reservations.items()}
 
     async def set_format(self, uid: str, version: int) -> None:
         self.database.put(replace(self.database.actors[uid].envelope, format=version))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -20,7 +21,7 @@ from runward.stores.redis import redis_bus
 from runward.stores.sql import SqlStores, migrate, open_sql
 from runward.stores.sql.journal import unpack
 from runward.stores.sql.statements import Statement
-from runward.stores.sql.tables import METADATA, actors, frames, idempotency_keys, singletons, workers
+from runward.stores.sql.tables import METADATA, actors, budget_reservations, budgets, frames, idempotency_keys, singletons, workers
 from tests.contract.backends import TABLES, Backend, BusPair
 from tests.support.proxy import Proxy
 
@@ -42,6 +43,7 @@ class SqlBackend(Backend):
         self.stores = self._open()
         self.store, self.reads = self.stores.store, self.stores.reads
         self.directory, self.singletons = self.stores.directory, self.stores.singletons
+        self.budgets = self.stores.budgets
 
     def _open(self) -> SqlStores:
         return open_sql(self.url, clock=SystemClock(), chance=SystemChance(), telemetry=Quiet())
@@ -53,12 +55,24 @@ class SqlBackend(Backend):
         return other.store
 
     async def age(self, uid: str, ms: int) -> None:
-        moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at")}
+        moved = {name: actors.c[name] - ms for name in ("lease_until", "ready_at", "care_at", "rank")}
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(moved), {"of": uid})
 
     async def age_others(self, ms: int) -> None:
         for column in (idempotency_keys.c.created_at, workers.c.beat_at, singletons.c.until):
             await self._write(update(column.table).values({column.name: column - ms}), {})
+
+    async def age_budgets(self, ms: int) -> None:
+        database = self.stores.database
+        rows = await database.read(Statement(select(budgets.c.tenant, budgets.c.key, budgets.c.counted), database.dialect), {})
+        for tenant, key, counted in rows:
+            sums = json.loads(counted)
+            sums["buckets"] = [[until and until - ms, *amounts] for until, *amounts in sums["buckets"]]
+            moved = {name: budgets.c[name] - ms for name in ("created_at", "changed_at", "used_at")}
+            this = update(budgets).where(budgets.c.tenant == bindparam("of"), budgets.c.key == bindparam("which"))
+            await self._write(this.values(counted=json.dumps(sums), **moved), {"of": tenant, "which": key})
+        made = budget_reservations.c.created_at
+        await self._write(update(budget_reservations).values(created_at=made - ms), {})
 
     async def set_format(self, uid: str, version: int) -> None:
         await self._write(update(actors).where(actors.c.uid == bindparam("of")).values(format=version), {"of": uid})

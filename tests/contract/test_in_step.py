@@ -95,8 +95,14 @@ class Series:
     async def _create(self) -> Write:
         missing = [number for number in ACTORS if await self._model.reads.get(uid_of(number)) is None]
         number = self._random.choice(missing) if missing and self._maybe(0.8) else self._number()
-        tenant = "globex" if number == 6 else "acme"
-        new = new_actor(number, scope=Scope(tenant=tenant), ready_at=self._random.choice([None, FUTURE]), frames=frames(1, number % 3))
+        new = new_actor(
+            number,
+            scope=Scope(tenant="globex" if number == 6 else "acme"),
+            ready_at=self._random.choice([None, FUTURE]),
+            frames=frames(1, number % 3),
+            priority=number,  # the clocks tick apart: nothing else tells who is ranked first
+            concurrency_key=self._random.choice([None, None, "x", "y"]),
+        )
         if await self._model.reads.get(new.uid) is not None:
             new = replace(new, uid=uid_of(next(self._numbers)))
         key = idempotency_key(self._random.choice("abc"), fingerprint=self._random.choice("fg")) if self._maybe(0.3) else None
@@ -109,6 +115,9 @@ class Series:
             ttl_ms=TTL,
             recovery_delay_ms=DELAY,
             max_recoveries=2,
+            limit=self._random.choice([1, 100]),
+            per_key=self._random.choice([1, 2]),
+            per_tenant=self._random.choice([None, None, 2]),
         )
         return lambda store: store.claim(request)
 

@@ -48,7 +48,7 @@ def test_no_secret_is_logged_answered_or_stored_in_the_open(deployment: Deployme
     assert deployment.run_command("keys", "list").returncode == 0
     program.hears("tool_failed")
     assert program.stop() == 0
-    key_text = made["key"].rpartition("_")[2]
+    key_text = made["key"].split("_", 2)[2]
     for canary in (*CANARIES, key_text):
         assert canary not in program.text
         assert all(canary not in answer for answer in answers), canary

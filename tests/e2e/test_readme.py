@@ -14,25 +14,7 @@ from tests.e2e import readme
 from tests.e2e.programs import Program, clean_environment, command
 from tests.support.servers import free_port
 
-HERE = "http://127.0.0.1:8000"
-"""Where the page finds the service."""
 ROOT = readme.README.parent
-
-
-def printed(shown: str, url: str, folder: Path) -> str:
-    """What a command of the page prints, asked of the service at `url`."""
-    environment = {**clean_environment(), "no_proxy": "127.0.0.1"}
-    line = shown.replace(HERE, url)
-    done = subprocess.run(["bash", "-c", line], env=environment, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, f"{line}\n{done.stderr}"
-    return done.stdout.rstrip()
-
-
-def differences(title: str, url: str, folder: Path) -> list[str]:
-    """The commands of a section that print something else than it shows. All of them are run, in order."""
-    said = [(shown, printed(shown.command, url, folder)) for shown in readme.shown(readme.section(title))]
-    assert said, f"no command under {title!r}"
-    return [f"$ {shown.command}\nprints\n{text}\nand should\n{shown.output}" for shown, text in said if not shown.pattern.fullmatch(text)]
 
 
 def test_the_first_run_prints_what_the_readme_shows(tmp_path: Path) -> None:
@@ -42,14 +24,14 @@ def test_the_first_run_prints_what_the_readme_shows(tmp_path: Path) -> None:
     try:
         url = program.hears("serving")["url"]
         assert url == f"http://127.0.0.1:{port}"
-        assert (wrong := differences("A first run", url, tmp_path)) == [], "\n\n".join(wrong)
+        assert (wrong := readme.differences("A first run", url, tmp_path)) == [], "\n\n".join(wrong)
     finally:
         assert program.stop() == 0
 
 
 def test_a_killed_service_goes_on_as_the_readme_shows(tmp_path: Path) -> None:
     """The page's kill falls into a sentence that takes 0.2 s. A busy machine may be late for it: then it is tried again."""
-    killed, followed = readme.shown(readme.section("Kill it"))
+    killed, followed = readme.shown_by(readme.section("Kill it"))
     create, _, kill = killed.command.partition("; ")
     assert kill == "sleep 0.1; pkill -9 -f 'runward serve'"
     said = ""
@@ -68,13 +50,13 @@ def killed_and_followed(create: str, follow: str, folder: Path) -> str:
     program = Program(["serve"], environment, folder)
     with httpx.Client(base_url=program.hears("serving")["url"], trust_env=False, timeout=60) as client:
         assert client.get("/readyz").status_code == 200
-        printed(create, str(client.base_url).rstrip("/"), folder)
+        readme.printed(create, str(client.base_url).rstrip("/"), folder)
         with client.stream("GET", "/runs/third/events") as stream:
             assert any("start-step" in line for line in stream.iter_lines())
             program.kill()
     program = Program(["serve"], environment, folder)
     try:
-        return printed(follow, program.hears("serving")["url"], folder)
+        return readme.printed(follow, program.hears("serving")["url"], folder)
     finally:
         assert program.stop() == 0
 
@@ -90,7 +72,7 @@ def test_the_readmes_agent_is_served_as_it_says(tmp_path: Path) -> None:
     (tmp_path / file).write_text(source)
     program = Program(["serve"], {**clean_environment(), name: file, "RUNWARD_PORT": str(free_port())}, tmp_path)
     try:
-        assert (wrong := differences("An agent of your own", program.hears("serving")["url"], tmp_path)) == [], "\n\n".join(wrong)
+        assert (wrong := readme.differences("An agent of your own", program.hears("serving")["url"], tmp_path)) == [], "\n\n".join(wrong)
     finally:
         assert program.stop() == 0
 

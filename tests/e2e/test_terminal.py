@@ -127,7 +127,12 @@ def test_operators_from_a_terminal(on_postgres: Deployment) -> None:
     assert json.loads(said("approvals", "show", first["approval_id"]))["reason"] == "fine"
     assert "not JSON" in said("runs", "resume", asking, "{", code=2)
 
-    assert json.loads(said("ops", "prune", "--runs-before", "2100-01-31T00:00:00Z")) == {"runs": 2, "keys": 0}
+    assert json.loads(said("ops", "prune", "--runs-before", "2100-01-31T00:00:00Z")) == {
+        "runs": 2,
+        "keys": 0,
+        "budgets": 0,
+        "reservations": 0,
+    }
     assert "Say what is to go" in said("ops", "prune", code=1)
     assert said("ops", "drain", worker["worker_id"]) == "accepted\n"
     assert "no such worker" in said("ops", "drain", "nobody", code=1)

@@ -17,6 +17,7 @@ from runward.agents.tools import AnyTool
 from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
+from runward.core.redaction import SECRETS, Redactor
 from runward.core.runs.ledger import Rates
 from runward.core.runs.limits import TighterLimits
 from runward.engine.callers import LOCAL, Caller
@@ -34,7 +35,16 @@ from runward.engine.worker import Worker
 from runward.models.clients import ModelClients
 from runward.models.prices import PriceTable
 from runward.ports.store import Renewal
-from runward.stores.memory import Faults, LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import (
+    Faults,
+    LocalBus,
+    MemoryBudgets,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryReads,
+    MemorySingletons,
+    MemoryStore,
+)
 from runward.stores.memory.database import Rows
 from runward.testing import VirtualClock
 from runward.wiring import deployed
@@ -165,8 +175,10 @@ class Rig:
         resources: Mapping[Lifespan, Any] | None = None,
         worker: bool = True,
         prices: Mapping[str, Rates] | None = None,
+        redactor: Redactor = SECRETS,
     ) -> None:
         self.clock = VirtualClock()
+        self.redactor = redactor
         self.prices = PriceTable(prices)
         self.database = MemoryDatabase(self.clock)
         self.bus = SharedBus()
@@ -214,12 +226,14 @@ class Rig:
             reads=MemoryReads(self.database, faults),
             directory=MemoryDirectory(self.database, faults),
             singletons=MemorySingletons(self.database, faults),
+            budgets=MemoryBudgets(self.database, faults),
             bus=self.bus,
             clock=self.clock,
             chance=SystemChance(),
             time=StoreTime(self.clock),
             telemetry=telemetry,
             prices=self.prices,
+            redactor=self.redactor,
         )
         registry, models = Registry(agents or self._agents), ModelClients(self.clock)
         workforce = Workforce(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runward import Approval, Block, ClientTool, GuardedCall, Guardrails, Policy, Rewrite, tool
+from runward import Approval, Block, ClientTool, GuardedCall, Guardrails, Limits, Policy, Rewrite, UnknownOutcome, tool
 from runward.core.errors import Invalid
 from runward.core.kernel.actor import Status
-from runward.engine.letters import ResultIn
+from runward.engine.letters import ResultIn, SettlementIn
 from tests.engine.rig import DONE, Rig, agent, calls
 
 
@@ -143,3 +143,61 @@ def test_R35_policies_combine_to_what_both_allow() -> None:
     mine, theirs = Policy(allow_tools=["a", "b"], deny_tools=["c"]), Policy(allow_tools=["b", "d"], require_approval=["b"])
     assert mine.narrowed(theirs) == Policy(allow_tools=["b"], deny_tools=["c"], require_approval=["b"])
     assert Policy().narrowed(theirs).allow_tools == ("b", "d") and mine.narrowed(Policy()).allow_tools == ("a", "b")
+
+
+async def test_R22_a_cleared_call_is_shown_to_guardrails_as_it_was_first_and_not_rewritten_twice() -> None:
+    """What a person approved is what runs, once: guardrails that look again see what the model issued, so that they leave the same."""
+    desk = Desk(needs_approval=Approval())
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=Guardrails(on_tool_call=plus_one))) as rig:
+        uid = await rig.run()
+        assert rig.view(uid)["pending"]["approvals"][0]["arguments"] == {"n": 2}
+        await rig.verdict(uid, True)
+        assert desk.ran == [2] and rig.row(uid).status is Status.COMPLETED and rig.rows(uid).receipts["1.1"].arguments == '{"n":2}'
+
+
+async def test_R21_edited_arguments_are_shown_to_guardrails_and_what_they_leave_is_asked_for_once() -> None:
+    """A person's words pass guardrails like a model's. What is left of them is another call than was approved: it is asked for anew."""
+    desk = Desk(needs_approval=Approval(editable=True))
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=Guardrails(on_tool_call=plus_one))) as rig:
+        uid = await rig.run()
+        await rig.verdict(uid, True, edited_arguments={"n": 10})
+        assert desk.ran == [] and rig.view(uid)["pending"]["approvals"][0]["arguments"] == {"n": 11}
+        await rig.verdict(uid, True)
+        assert desk.ran == [11] and rig.row(uid).status is Status.COMPLETED
+
+
+async def test_R15_a_call_that_is_made_once_more_has_the_same_arguments() -> None:
+    tried: list[int] = []
+
+    @tool(effect="non_idempotent_write", needs_approval=False)
+    async def pay(n: int) -> str:
+        tried.append(n)
+        if len(tried) == 1:
+            raise UnknownOutcome("no answer")
+        return "paid"
+
+    async with Rig(agent(calls("pay", n=1), DONE, tools=[pay], guardrails=Guardrails(on_tool_call=plus_one))) as rig:
+        uid = await rig.run()
+        await rig.deliver(uid, reconcile=[SettlementIn(tool_call_id="1.1", decision="retry")])
+        await rig.over(uid)
+        assert tried == [2, 2] and rig.row(uid).status is Status.COMPLETED
+        assert len(rig.frames(uid, "guardrail")) == 2, "it is said each time that they look"
+
+
+@pytest.mark.parametrize("hook", ["on_tool_call", "on_tool_result"])
+async def test_R9_a_guardrail_that_takes_too_long_has_let_nothing_pass(hook: str) -> None:
+    """Whatever the run may take otherwise: a guardrail that hangs would hang it for good."""
+
+    async def hangs(value: Any, ctx: Any) -> None:
+        await rig.clock.sleep(3_600)
+
+    desk = Desk()
+    hanging = Guardrails(**{hook: [passes, hangs]})
+    async with Rig(agent(calls("look", n=1), DONE, tools=[desk.tool], guardrails=hanging, limits=Limits(model_timeout_seconds=20))) as rig:
+        uid = await rig.begin()
+        await rig.pass_seconds(19)
+        assert rig.row(uid).status is Status.RUNNING
+        await rig.pass_seconds(2)
+        error = rig.view(uid)["error"]
+        assert (error["code"], error["message"]) == ("guardrail_failed", "The guardrails did not answer in time.")
+        assert desk.ran == ([] if hook == "on_tool_call" else [1])

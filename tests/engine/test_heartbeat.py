@@ -23,7 +23,7 @@ from runward.engine.services import Services, WorkerSettings
 from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
 from runward.ports.store import Renewal
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import LocalBus, MemoryBudgets, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.testing import VirtualClock
 from runward.wiring import deployed
 from tests.contract.builders import running
@@ -263,6 +263,7 @@ async def test_a_worker_with_a_heartbeat_thread_in_real_time() -> None:
         reads=MemoryReads(database),
         directory=MemoryDirectory(database),
         singletons=MemorySingletons(database),
+        budgets=MemoryBudgets(database),
         bus=LocalBus(),
         clock=clock,
         chance=SystemChance(),

@@ -15,7 +15,7 @@ from runward.core.runs.facts import Broke
 from runward.engine.approvals import Approvals
 from runward.engine.callers import LOCAL
 from runward.engine.queries import mail_shown, receipt_shown
-from runward.ports.reads import ApprovalQuery
+from runward.ports.reads import ActorQuery, ApprovalQuery
 from tests.engine.rig import DONE, Rig, agent, calls
 from tests.unit.core.driving import Drive
 
@@ -121,3 +121,32 @@ async def test_the_ready_made_redaction_works_on_every_hook() -> None:
         assert "4111" not in rows and "bob@" not in rows and "ann@" in rows, "history keeps what the model issued"
         hooks = [frame["hook"] for frame in rig.frames(uid, "guardrail")]
         assert hooks == ["on_input", "on_tool_call", "on_tool_result", "on_output"]
+
+
+async def test_R23_what_operators_want_hidden_is_hidden_wherever_people_look() -> None:
+    """Pending calls, the inbox of approvals, failures, and the stream that says the same. What runs and what the caller wrote is whole."""
+    rules = knowing(["the key of this process"], ["email"])
+    given = {"url": "ann@example.com", "text": "by the key of this process", "password": "x"}
+    hidden = {"url": "[redacted email]", "text": "by [redacted secret]", "password": "[redacted password]"}
+    wants = Reply(text="ask ann@example.com")
+    async with Rig(agent(calls("send", **given), wants, tools=[send]), redactor=rules) as rig:
+        uid = await rig.run(text="for ann@example.com")
+        queries = rig.first.service.queries
+        run = (await rig.passing(queries.run(LOCAL, rig.row(uid).public_id))).shown
+        assert run["pending"]["approvals"][0]["arguments"] == hidden == (await approvals(rig))[0]["arguments"]
+        assert rig.frames(uid, "tool-approval-request")[0]["arguments"] == hidden
+        assert rig.frames(uid, "data-agent")[-1]["data"]["pending"]["approvals"][0]["arguments"] == hidden
+        listed = await rig.passing(queries.runs(LOCAL, ActorQuery(kind="run", scope=None, limit=10), None))
+        assert listed.data[0]["pending"]["approvals"][0]["arguments"] == hidden
+        await rig.verdict(uid, True)
+        assert ran == [given] and (await rig.passing(queries.run(LOCAL, rig.row(uid).public_id))).shown["text"] == "ask ann@example.com"
+
+
+async def test_R9_a_failure_says_nothing_that_operators_want_hidden() -> None:
+    blocks = Guardrails(on_input=lambda text, ctx: Block("ann@example.com is not welcome"))
+    async with Rig(agent(DONE, guardrails=blocks), redactor=knowing([], ["email"])) as rig:
+        uid = await rig.run()
+        run = (await rig.passing(rig.first.service.queries.run(LOCAL, rig.row(uid).public_id))).shown
+        reason = "[redacted email] is not welcome"
+        assert (run["stop"]["details"]["reason"], rig.frames(uid, "guardrail")[0]["reason"]) == (reason, reason)
+        assert "ann@example.com" not in json.dumps(rig.frames(uid))

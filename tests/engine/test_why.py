@@ -75,6 +75,37 @@ async def test_every_slot_is_taken() -> None:
         assert (codes(answer), answer["claimable"]) == (["workers_full"], True)
 
 
+async def test_its_concurrency_key_is_taken() -> None:
+    mill = Mill()
+    async with Rig(mill.agent("look")) as rig:
+        await rig.begin(concurrency_key="k")
+        await rig.until(lambda: bool(mill.began))
+        await rig.begin(concurrency_key="k")
+        uid = await rig.begin(concurrency_key="k")
+        await rig.pass_seconds(TTL)
+        answer = await why(rig, uid)
+        assert (codes(answer), answer["claimable"]) == (["concurrency_key_full"], False)
+        said = detail(answer, "concurrency_key_full")
+        assert "1 runs with its concurrency_key" in said and "1 other runs that you may see wait before" in said
+        free = await rig.begin(concurrency_key="other")
+        await rig.until(lambda: len(mill.began) == 2)
+        assert "lease_held" in codes(await why(rig, free))
+
+
+async def test_its_tenant_has_as_many_as_it_may() -> None:
+    mill = Mill()
+    async with Rig(mill.agent("look"), settings=replace(SETTINGS, per_tenant=1)) as rig:
+        await rig.begin()
+        await rig.until(lambda: bool(mill.began))
+        uid = await rig.begin()
+        await rig.pass_seconds(TTL)
+        answer = await why(rig, uid)
+        assert (codes(answer), answer["claimable"]) == (["tenant_at_limit"], False)
+        assert "0 other runs that you may see wait before" in detail(answer, "tenant_at_limit")
+        await rig.cancel(uid)
+        await rig.over(uid)  # a caretaker needs no place
+
+
 async def test_its_place_in_the_queue_counts_what_the_caller_may_see() -> None:
     other = Caller(name="other", scope=Scope(tenant="other"), permissions=frozenset(Permission))
     async with Rig(agent(DONE)) as rig:

@@ -107,10 +107,10 @@ class Line:
 
 
 @asynccontextmanager
-async def line(model: str) -> AsyncIterator[Line]:
-    """A fake of the model's provider, and a client that knows it from its environment."""
+async def line(model: str, *, url: str | None = None) -> AsyncIterator[Line]:
+    """A fake of the model's provider, and a client that knows it from its environment; with `url` the client goes there instead."""
     async with FakeAnthropic() if model.startswith("anthropic") else FakeOpenAI() as fake:
-        clients = ModelClients(SystemClock(), fake.environ)
+        clients = ModelClients(SystemClock(), fake.environ if url is None else {**fake.environ, fake.url_variable: url})
         try:
             yield Line(fake=fake, client=clients.client(model), clients=clients)
         finally:

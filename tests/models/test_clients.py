@@ -11,12 +11,15 @@ import pytest
 
 from runward.agents.models import Reply, ScriptedModel
 from runward.core.errors import DefinitionError
+from runward.core.messages import FilePart
 from runward.engine.clock import SystemClock
 from runward.models.clients import ModelClients
+from runward.models.connect import Providers
+from runward.models.history import history_of
 from runward.models.names import missing_variable, require_keys, split_name
 from runward.ports import models as port
 from tests.fakes import KEY, Answer, FakeOpenAI
-from tests.models.calls import CHAT, CLAUDE, RESPONSES, WIRES, line, request
+from tests.models.calls import CHAT, CLAUDE, RESPONSES, WIRES, line, request, said
 
 
 def clients(**environ: str) -> ModelClients:
@@ -119,6 +122,15 @@ async def test_a_provider_that_only_the_library_knows(monkeypatch: pytest.Monkey
         answer = await given.client("ollama:llama").call(request(), ignored)
         assert (answer.text, answer.model) == ("Hello", "ollama:llama")
         await given.close()
+
+
+def test_of_a_provider_that_only_the_library_knows_nothing_is_fetched_that_a_caller_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For some of them the library fetches files by itself, and sends them on: a worker stands inside the network."""
+    monkeypatch.setenv("CEREBRAS_API_KEY", KEY)
+    opened = Providers({"CEREBRAS_API_KEY": KEY}).open("cerebras:llama")
+    message = said("What is this?", FilePart(media_type="image/png", url="http://127.0.0.1:1/a.png"))
+    with pytest.raises(NotImplementedError, match="by its address"):
+        history_of([message], opened.dialect)
 
 
 async def test_prepare_makes_the_clients_off_the_loop() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -344,3 +345,26 @@ async def test_F58_a_thought_that_fits_no_more_costs_no_second_request() -> None
 
 async def _ignored(delta: object) -> None:
     pass
+
+
+@pytest.mark.parametrize("model", WIRES)
+async def test_a_provider_that_cannot_be_connected_to_has_a_time_of_its_own(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was sent, so that nothing is billed; it may pass."""
+    monkeypatch.setattr("runward.models.opened.CONNECT_SECONDS", 0.3)
+    with full_house() as port:
+        async with line(model, url=f"http://127.0.0.1:{port}") as wire, asyncio.timeout(10):
+            error = await wire.fail(request(timeout_seconds=60, first_event_timeout_seconds=60))
+    assert (error.kind, error.transient, error.billed, error.after_content) == ("timeout", True, False, False)
+
+
+@contextmanager
+def full_house() -> Iterator[int]:
+    """A port whose queue is full: whoever comes hears nothing."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listening.getsockname()
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address[1]

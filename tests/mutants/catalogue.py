@@ -21,6 +21,7 @@ CLAIM = "tests/contract/test_claim.py"
 MAIL = "tests/contract/test_mail.py"
 CREATE = "tests/contract/test_create.py"
 LEASES = "tests/contract/test_leases.py"
+TURNS = "tests/contract/test_turns.py"
 
 
 def _on(store: str, *tests: str) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ LEASE = (
     ),
     Mutant(
         guard="a claim begins another leg (SQLite)",
-        file="stores/sql/sqlite/leases.py",
+        file="stores/sql/sqlite/claim.py",
         old='"leg": actors.c.leg + ONE,',
         new='"leg": actors.c.leg,',
         tests=_on("sqlite", CLAIM),
@@ -118,9 +119,44 @@ LEASE = (
     Mutant(
         guard="a claim asks its conditions again of the row it has locked",
         file="stores/sql/postgres/claim.py",
-        old=".where(_still(candidates, now))",
+        old=".where(_still(candidates, candidates.c.now))",
         new=".where(true())",
         tests=_on("postgres", CLAIM, LEASES),
+    ),
+    Mutant(
+        guard="a claim gives a key no more leases than it may have",
+        file="stores/turns.py",
+        old="if (key is None or key.free) and",
+        new="if True and",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="a claim gives a tenant no more leases than it may have",
+        file="stores/turns.py",
+        old="(tenant is None or tenant.free):",
+        new="True:",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="no two claims give the same place of a key",
+        file="stores/sql/tables.py",
+        old='Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=True',
+        new='Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=False',
+        tests=("tests/stores/test_migrations.py",),
+    ),
+    Mutant(
+        guard="who has the fewest leases goes first",
+        file="stores/turns.py",
+        old="leases[one.tenant] += 1",
+        new="leases[one.tenant] = 0",
+        tests=_on("sqlite", TURNS),
+    ),
+    Mutant(
+        guard="a lease that counts for no key or tenant starts nothing",
+        file="engine/worker.py",
+        old="not row.status.ended and row.has_turn(",
+        new="not row.status.ended or row.has_turn(",
+        tests=("tests/engine/test_turns.py",),
     ),
     Mutant(
         guard="only the owner renews a lease",
@@ -456,8 +492,8 @@ LIFE = (
     Mutant(
         guard="a run on hold asks no model",
         file="core/runs/decide.py",
-        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if run.draining or run.caretaker or _too_early",
-        new="    if run.draining or run.caretaker or _too_early",
+        old="    if run.hold is not None:\n        return Suspend(at=at)\n    if sharing.waits",
+        new="    if sharing.waits",
         tests=("tests/unit/core/test_holds.py", "tests/engine/test_holds.py"),
     ),
     Mutant(
@@ -706,6 +742,55 @@ PROVIDERS = (
 
 RULES = (
     Mutant(
+        guard="a run is shown without what operators want hidden",
+        file="engine/queries.py",
+        old="    seen = view_hidden(view.view(row, run, arrived), redactor)\n",
+        new="    seen = view.view(row, run, arrived)\n",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
+        guard="the stream says nothing that operators want hidden",
+        file="engine/journal.py",
+        old="stored_frame(frame_hidden(frame, self._redactor), seq=seq",
+        new="stored_frame(frame, seq=seq",
+        tests=("tests/engine/test_redacted.py",),
+    ),
+    Mutant(
+        guard="a guardrail that takes too long has let nothing pass",
+        file="engine/guarding.py",
+        old="            if not await finished_within(self._clock, asking, seconds):\n",
+        new="            if False:\n",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
+        guard="a call that is looked at again is shown to guardrails as it was first",
+        file="engine/screening.py",
+        old="parse_arguments(call.arguments if call.given is None else call.given)",
+        new="parse_arguments(call.arguments)",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
+        guard="what a person edits is what guardrails are shown",
+        file="core/runs/approvals.py",
+        old="replace(call, arguments=edited, given=None)",
+        new="replace(call, arguments=edited)",
+        tests=("tests/engine/test_guardrails.py",),
+    ),
+    Mutant(
+        guard="what a typed answer holds in escapes is cleaned",
+        file="engine/reading.py",
+        old='    if "\\\\u" in text or not (text.isascii() or is_clean(text)):',
+        new="    if False:",
+        tests=("tests/engine/test_reading.py",),
+    ),
+    Mutant(
+        guard="what an author's model makes of an answer is cleaned",
+        file="engine/reading.py",
+        old="    return clean_json(value) if ",
+        new="    return value if ",
+        tests=("tests/engine/test_reading.py",),
+    ),
+    Mutant(
         guard="a bounded call is made when what it is reserved with is durable",
         file="core/runs/budget.py",
         old="return run.model != before.model or (bounded(run) and run.reservation is not None and reserved(run) != reserved(before))",
@@ -743,9 +828,37 @@ RULES = (
     Mutant(
         guard="a policy goes by effects as well",
         file="agents/rules.py",
-        old="            and (self.allow_effects is None or effect in self.allow_effects)\n",
+        old="            and (self.allow_effects is None or tool.effect.value in self.allow_effects)\n",
         new="",
         tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a policy goes by permissions as well",
+        file="agents/rules.py",
+        old="            and (self.allow_permissions is None or set(tool.permissions) <= set(self.allow_permissions))\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="a policy goes by risk as well",
+        file="agents/rules.py",
+        old="            and (self.max_risk is None or tool.risk_level.rank <= Risk(self.max_risk).rank)\n",
+        new="",
+        tests=("tests/engine/test_policies.py",),
+    ),
+    Mutant(
+        guard="of two risks the lower one bounds",
+        file="agents/rules.py",
+        old="    return min((risk for",
+        new="    return max((risk for",
+        tests=("tests/agents/test_policy.py",),
+    ),
+    Mutant(
+        guard="a model that a policy denies is not asked",
+        file="agents/rules.py",
+        old="return name not in self.deny_models and (",
+        new="return (",
+        tests=("tests/agents/test_policy.py",),
     ),
     Mutant(
         guard="a model outside the policy is not asked",
@@ -806,8 +919,8 @@ RULES = (
     Mutant(
         guard="what guardrails did is said with the state",
         file="engine/durable.py",
-        old="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded, InputGuarded, OutputGuarded)",
-        new="SAID_WITH_THE_STATE: Final = (AttemptEnded, AnswerReceived, GenerationEnded)",
+        old="BudgetsAnswered, BudgetClosed, InputGuarded, OutputGuarded)\n",
+        new="BudgetsAnswered, BudgetClosed)\n",
         tests=("tests/engine/test_guarded.py",),
     ),
     Mutant(
@@ -1173,7 +1286,7 @@ WAY_OUT = (
     Mutant(
         guard="the addresses of a name are looked at before one is connected to",
         file="tools/outbound.py",
-        old="            self._destinations.admit_address(target, address)\n",
+        old="            self._destinations.admit_address(target, address, led=hop.led)\n",
         new="            continue\n",
         tests=(OUTBOUND,),
     ),
@@ -1187,9 +1300,23 @@ WAY_OUT = (
     Mutant(
         guard="a redirect is looked at like the first URL",
         file="tools/outbound.py",
-        old="for address in await self._addresses(hop.target, outgoing.timeout_seconds):",
-        new="for address in await self._addresses(hop.target, outgoing.timeout_seconds) if hop.target.origin == hop.origin else "
+        old="for address in await self._addresses(hop, outgoing.timeout_seconds):",
+        new="for address in await self._addresses(hop, outgoing.timeout_seconds) if hop.target.origin == hop.origin else "
         '[ip_address("127.0.0.1")]:',
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="nobody outside leads to what is opened inside",
+        file="tools/outbound.py",
+        old="led=hop.led or not self._destinations.is_opened(hop.target)",
+        new="led=False",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
+        guard="and not by way of somebody who may",
+        file="tools/outbound.py",
+        old="led=hop.led or not self._destinations.is_opened(hop.target)",
+        new="led=not self._destinations.is_opened(hop.target)",
         tests=(OUTBOUND,),
     ),
     Mutant(
@@ -1214,6 +1341,13 @@ WAY_OUT = (
         tests=(OUTBOUND,),
     ),
     Mutant(
+        guard="a body does not come in a million pieces",
+        file="tools/answers.py",
+        old="if pieces > FREE_PIECES + taken // BYTES_A_PIECE:",
+        new="if False:",
+        tests=(OUTBOUND,),
+    ),
+    Mutant(
         guard="what may have happened elsewhere is unknown, and not done again",
         file="tools/http.py",
         old="if error.sent and not effect.repeatable:",
@@ -1226,6 +1360,20 @@ WAY_OUT = (
         old="if has_dot_segments(path):",
         new="if False:",
         tests=("tests/tools/test_http_requests.py",),
+    ),
+    Mutant(
+        guard="nor set what the author has set",
+        file="tools/http_requests.py",
+        old="if self._in_query and not self._taken.isdisjoint(rest):",
+        new="if False:",
+        tests=("tests/tools/test_http_requests.py",),
+    ),
+    Mutant(
+        guard="a worker fetches nothing that a caller names",
+        file="models/connect.py",
+        old="thinks_back=_all, url_types=())",
+        new="thinks_back=_all)",
+        tests=("tests/models/test_clients.py",),
     ),
     Mutant(
         guard="a secret that comes back in a result is not kept",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = 1_000_000, 10_000_000
 """USD 1 and 10 for a million tokens, in picodollars a token."""
-MODELS = ("scripted:simulated", "scripted:fallback")
-PRICES: Mapping[str, Rates] = {name: (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),) for name in MODELS}
+PRICES: Mapping[str, Rates] = {"scripted:simulated": (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),)}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,9 +69,9 @@ class Bills:
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
-    def begins(self, uid: str, request: ModelRequest, where: str) -> Bill:
-        """A model call is made. What is reserved for it is durable already."""
-        found, allowed = self._reserved_for(uid, request), request.settings.max_output_tokens
+    def begins(self, uid: str, request: ModelRequest, where: str, *, admits: Callable[[str], bool] | None = None) -> Bill:
+        """A model call is made. What is reserved for it is durable already. `admits`: budgets have admitted what this names."""
+        found, allowed = self._reserved_for(uid, request, admits), request.settings.max_output_tokens
         self._watch.check(found is not None, "R33 the reservation is durable before the call", where)
         key, reserved, output = found or (None, Amount(), 0)
         self._watch.check(
@@ -83,13 +82,20 @@ class Bills:
         self._bills[uid].append(bill)
         return bill
 
-    def _reserved_for(self, uid: str, request: ModelRequest) -> tuple[object, Amount, int] | None:
+    def _reserved_for(self, uid: str, request: ModelRequest, admits: Callable[[str], bool] | None) -> tuple[object, Amount, int] | None:
         known, begun = self._reserved[uid], self._begun[uid]
         key: object = (request.step, request.attempt)
         if request.purpose == "generate":
-            key = next((key for key in known if isinstance(key, str) and key not in begun), None)
+            size = -(-sum(len(message.text) for message in request.messages) // 3) + (request.settings.max_output_tokens or 0)
+            free = [key for key, (amount, _) in known.items() if isinstance(key, str) and key not in begun and amount.tokens == size]
+            key = next((key for key in free if admits is None or admits(f"{uid}/{key}")), None)
         begun.add(key)
         return None if key not in known else (key, *known[key])
+
+    @property
+    def beyond(self) -> int:
+        """The tokens that providers used beyond what they were allowed, of all runs."""
+        return sum(bill.beyond.tokens for bills in self._bills.values() for bill in bills)
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -127,8 +133,14 @@ class Bills:
         due = sum((bill.due for bill in bills), Amount())
         beyond = sum((bill.beyond for bill in bills), Amount())
         check, what = self._watch.check, f"{where}: {committed} of {bills}, {run.ledger}"
-        settled = {bill.key for bill in bills if bill.number in self._settled[uid]}
-        check(not settled & self._open(run), "R33 what is settled is not reserved any more", what)
+        settled = [bill.key for bill in bills if bill.number in self._settled[uid]]
+        own = None if run.reservation is None else (run.reservation.step, run.reservation.attempt)
+        check(own not in settled, "R33 what is settled is not reserved any more", what)
+        beside = sum(
+            isinstance(key, str) for key in self._reserved[uid]
+        )  # which of several calls beside each other it was, nobody can tell
+        over = sum(isinstance(key, str) for key in settled)
+        check(over + len(run.generations) <= beside, "R33 what is settled is not reserved any more", what)
         spent = sum(account.spent.tokens for account in run.ledger.accounts)
         check(spent == self._told[uid], "R33 what is spent is what was told", f"{what}: {self._told[uid]}")
         check(committed.tokens >= due.tokens and committed.picos >= due.picos, "R33 whatever may be billed is counted", what)
@@ -136,11 +148,6 @@ class Bills:
             check(committed.tokens <= run.limits.max_total_tokens + beyond.tokens, "R33 tokens keep to their bound", what)
         if run.limits.max_cost_usd is not None:
             check(committed.picos <= picos_of(run.limits.max_cost_usd) + beyond.picos, "R33 dollars keep to their bound", what)
-
-    @staticmethod
-    def _open(run: RunState) -> set[object]:
-        own = set() if run.reservation is None else {(run.reservation.step, run.reservation.attempt)}
-        return {*own, *(each.key for each in run.generations)}
 
     def over(self, envelope: Envelope, where: str) -> None:
         """A run has ended: nothing is reserved any more."""

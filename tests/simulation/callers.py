@@ -122,6 +122,7 @@ class Caller:
                 self._limits(self.world.chance_of(self.run_id, "limits")), **self._bounds(self.world.chance_of(self.run_id, "bounds"))
             ),
             priority=self.world.chance_of(self.run_id, "priority").choice((0, 0, 5)),
+            budgets=self._budgets(self.world.chance_of(self.run_id, "budgets")),
             start_at=self.world.database.now() + 700 if self.world.chance_of(self.run_id, "start").random() < 0.1 else None,
         )
         key = Repeatable(key=self.run_id, fingerprint="the same")
@@ -139,6 +140,11 @@ class Caller:
             return TighterLimits()
         attempts = TighterLimits(max_output_attempts=chance.choice((1, 2)), max_verify_attempts=chance.choice((1, 2)))
         return chance.choice((TighterLimits(max_steps=2), TighterLimits(timeout_seconds=1.5), TighterLimits(expires_seconds=4.0), attempts))
+
+    def _budgets(self, chance: Random) -> list[str]:
+        """Those that there are, in any order, or some of them."""
+        keys = [key for _, key in self.world.database.budgets]
+        return chance.sample(keys, chance.choice((len(keys), len(keys), 0, min(1, len(keys)))))
 
     def _bounds(self, chance: Random) -> Mapping[str, Any]:
         """What the run may cost."""

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 WRITES = frozenset(
     {"create", "claim", "commit", "append_frames", "append_mail", "ask_drain", "disown", "seize", "delete", "prune", "prune_keys", "renew"}
+    | {"budgets.reserve", "budgets.close"}
 )
 OF_RUNS = WRITES - {"renew"}
 
@@ -101,6 +102,8 @@ class SimulatedDatabase(MemoryDatabase):
             raise
         finally:
             self._doing = None
+        if name == "budgets.reserve":
+            self._world.watch.spending.reserved()
         self._world.note(process, f"{name} {type(answer).__name__}" if name in WRITES else name)
         return answer
 

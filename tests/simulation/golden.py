@@ -23,10 +23,12 @@ from tests.simulation.loop import sleep
 from tests.simulation.operators import appended
 from tests.simulation.people import People
 from tests.simulation.processes import TTL, Process
+from tests.simulation.spending import make, raised
 from tests.simulation.stories import Story
 from tests.simulation.world import Outcome, World
 
 RUN = "golden"
+BUDGET = "team"
 IDLE = 0.002
 """How long an operation takes, so that no two of them share a moment."""
 
@@ -104,8 +106,10 @@ def tell(story: Story, at: Mapping[int, Kind]) -> Told:
 
 
 async def _tell(world: World, story: Story) -> None:
-    await world.start("first", *VERSIONS)
+    first = await world.start("first", *VERSIONS)
     world.diligent = story.people
+    if story.budget is not None:
+        await first.begin(make(first.service, {BUDGET: story.budget}))
     caller = await begun(Caller(world, RUN, Random(0)), story.agent)
     person = asyncio.ensure_future(_answered(caller, story)) if story.people else None
     began = world.loop.time()
@@ -125,7 +129,9 @@ async def _tell(world: World, story: Story) -> None:
 async def begun(caller: Caller, agent: str = AGENT) -> Caller:
     """The caller, once their run is created: of the agent's first version."""
     caller.agent = agent
-    new, key = asked_for(RUN, agent=agent, agent_version=VERSIONS[0]), Repeatable(key=RUN, fingerprint="the same")
+    budgets = [key for _, key in caller.world.database.budgets]
+    new = asked_for(RUN, agent=agent, agent_version=VERSIONS[0], budgets=budgets)
+    key = Repeatable(key=RUN, fingerprint="the same")
     created = await caller.ask_again(lambda service: service.commands.create_run(LOCAL, new, key))
     caller.uid = created.row.uid
     return caller
@@ -161,6 +167,8 @@ async def strike(caller: Caller, hand: str) -> None:
                 await caller.ask_again(lambda service: service.deliveries.deliver(LOCAL, RUN, Input(release_hold=True)))
             except Conflict as refused:
                 caller.check(refused.code == "run_ended", "I-49 a refusal says why", refused.code)
+        case "raise":
+            await caller.ask_again(lambda service: raised(service, BUDGET))
         case "rebind":
             letter = Letter(kind=MailKind.REBIND, key="rebind:1", data=canonical_json({"from": here, "to": there}))
             await caller.ask_again(lambda service: appended(service, uid, letter))

@@ -14,6 +14,7 @@ from runward.engine.letters import AnswerIn, Item, ResultIn, SettlementIn, Verdi
 from runward.engine.queries import RunView
 from runward.stores.memory.database import Rows
 from tests.simulation.loop import sleep
+from tests.simulation.spending import raised
 
 if TYPE_CHECKING:
     from tests.simulation.callers import Caller
@@ -49,6 +50,9 @@ class People:
             await self.send(self._chance.choice(self._sent))
         if view.shown["pending"]["hold"] is not None and self._thorough:
             await self.send(Input(release_hold=True))
+        budget = view.shown["pending"]["budget"]
+        if budget is not None and (self._thorough or self._chance.random() < 0.2):
+            await self._caller.ask_again(lambda service: raised(service, budget["budget"]))
 
     async def tries_again(self, view: RunView) -> bool:
         """Whether somebody has a failed run tried again, if its failure may pass."""

@@ -18,7 +18,7 @@ from runward.engine.timing import StoreTime
 from runward.models.prices import PriceTable
 from runward.ports.bus import Hint
 from runward.ports.models import ModelClients
-from runward.stores.memory import Faults, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import Faults, MemoryBudgets, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from tests.simulation.bills import PRICES
 from tests.simulation.loop import PROCESS, Step, sleep
 
@@ -79,6 +79,7 @@ class Process(Faults):
             reads=MemoryReads(world.database, self),
             directory=MemoryDirectory(world.database, self),
             singletons=MemorySingletons(world.database, self),
+            budgets=MemoryBudgets(world.database, self),
             bus=self.bus,
             clock=self.clock,
             chance=SimulatedChance(world.chance.getrandbits(32)),

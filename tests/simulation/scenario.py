@@ -11,6 +11,7 @@ from tests.simulation.callers import Caller
 from tests.simulation.database import OF_RUNS, Fate, Kind
 from tests.simulation.loop import sleep
 from tests.simulation.processes import TTL, Process
+from tests.simulation.spending import drawn, make
 from tests.simulation.tools import NAMES
 from tests.simulation.world import Outcome, World
 
@@ -172,6 +173,8 @@ async def _live(world: World) -> None:
         await world.start("stranger")
     if weather.older:
         await world.start("older", VERSIONS[0])
+    first = world.processes[0]
+    await first.begin(make(first.service, drawn(world.chance_of("budgets"))))
     world.fates, world.hints_lost, world.calm = nemesis.fate, weather.hints_lost, weather.calm
     world.diligent = weather.diligent
     callers = [Caller(world, f"run-{number}", world.chance_of("caller", number)) for number in range(weather.runs)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from runward.core.budgets import OnExhausted, Terms
 from tests.simulation.agents import AGENT, PRIMARY, TYPED, Manners, Turn
 from tests.simulation.tools import arguments
 
@@ -15,9 +16,10 @@ from tests.simulation.tools import arguments
 class Story(Manners):
     """`turns` are the model's, by step; `tools`, `probes` and `models` say which attempts of which call or step go wrong, and how.
 
-    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. What is done to the run besides,
-    cancel, hold, release or rebind, is in `hands`, by seconds. `told`: the model is told of an effect that nobody knows it happened, and
-    goes on. `agent`: whose run it is; `verdicts` are its verifier's, in order, the last one for ever; `down` are models that always fail.
+    `people`: somebody answers whatever the run waits for; `verdict` is what they decide, None for nothing. `budget` is one that the run
+    spends from. What is done to the run besides, cancel, hold, release, rebind or raise, is in `hands`, by seconds. `told`: the model is
+    told of an effect that nobody knows it happened, and goes on. `agent`: whose run it is; `verdicts` are its verifier's, in order, the
+    last one for ever; `down` are models that always fail.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Story(Manners):
     told: bool = False
     verdict: Mapping[str, Any] | None = field(default_factory=lambda: {"approved": True})
     hands: Mapping[float, str] = field(default_factory=dict)
+    budget: Terms | None = None
     agent: str = AGENT
     verdicts: Sequence[str] = ("verified",)
     down: Sequence[str] = ()
@@ -63,6 +66,7 @@ class Story(Manners):
         return self.people or self.name in (
             *("text", "read", "tool-retries", "checkpoint", "asks-a-model", "timer", "expires", "expiry-stops"),
             *("typed", "repaired", "fails-over", "fails-over-typed"),
+            *(each.name for each in BUDGETS),
         )
 
 
@@ -83,6 +87,7 @@ def says(text: str) -> Turn:
 TEXT = Turn(words=3, pace=0.02)
 ANSWERS = tuple(says(f'{{"n": {number}}}') for number in range(5))
 UNKNOWN = {("1.1", 1): "cannot tell"}
+WAITS = Terms(max_total_tokens=1_000, on_exhausted=OnExhausted.SUSPEND)
 VANISHED = {("1.1", 1): "vanishes"}
 
 PLAIN = (
@@ -127,6 +132,16 @@ UNKNOWNS = (
     Story(name="settled-late", turns=(asks("post"), TEXT), tools=UNKNOWN, people=True, effects=1, told=True),
 )
 
+BUDGETS = (
+    Story(name="budget", turns=(asks("look"), TEXT), budget=Terms(max_total_tokens=100_000, warn_at=1), effects=1),
+    Story(name="budget-raised", turns=(asks("look"), TEXT), budget=WAITS, hands={1.0: "raise"}, effects=1),
+    Story(name="budget-stops", turns=(asks("look"), TEXT), budget=Terms(max_total_tokens=1_000), ending="stopped"),
+    Story(name="budget-cancelled", turns=(TEXT,), budget=WAITS, hands={0.3: "cancel"}, ending="stopped"),
+    Story(name="budget-held", turns=(TEXT,), budget=WAITS, hands={0.3: "hold", 0.6: "raise", 1.0: "release"}),
+    Story(name="budget-retries", turns=(asks("look"), TEXT), budget=Terms(), models={(1, 1): "at once", (2, 1): "at once"}, effects=1),
+    Story(name="budget-tried-again", turns=(asks("look"), TEXT), budget=Terms(), models={(2, 1): "midway"}, people=True, effects=1),
+)
+
 TYPES = (
     Story(name="typed", agent=TYPED, turns=(asks("look"), TEXT, says('{"n": 1}')), effects=1),
     Story(name="repaired", agent=TYPED, turns=(TEXT, says("nope"), says('{"n": "1"}'), says('{"n": 1}'))),
@@ -150,4 +165,4 @@ TYPES = (
     Story(name="typed-again", agent=TYPED, turns=(TEXT, says('{"n": 1}')), models={(2, 1): "midway"}, people=True),
 )
 
-STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS, *TYPES)
+STORIES = (*PLAIN, *PEOPLE, *UNKNOWNS, *BUDGETS, *TYPES)

@@ -21,6 +21,7 @@ from tests.simulation.bills import Bill, Bills
 from tests.simulation.calls import Calls
 from tests.simulation.inputs import Inputs
 from tests.simulation.processes import TTL, Process
+from tests.simulation.spending import Spending
 from tests.simulation.story import Story
 from tests.simulation.tools import WatchedTool
 from tests.simulation.typed import Typed
@@ -59,6 +60,7 @@ class Watch:
         """When each frame of a run became durable."""
         self.calls = Calls(world, self)
         self.inputs = Inputs(world, self)
+        self.spending = Spending(world, self)
         self.typed = Typed(world, self)
         self.bills = Bills(self)
         self._asked: set[tuple[str, int, int]] = set()
@@ -187,7 +189,11 @@ class Watch:
             self._turn_starts(rows, uid, model, request, where)
         elif rows is not None:
             self.check(bool(codec.decode(rows.envelope.state).generations), "R33 the reservation is durable before the call", where)
-        return self.bills.begins(uid, request, where)
+        shares = rows is not None and codec.decode(rows.envelope.state).shared is not None
+        bill = self.bills.begins(uid, request, where, admits=self.spending.admits if shares else None)
+        if rows is not None:
+            self.spending.model_starts(codec.decode(rows.envelope.state), bill, where)
+        return bill
 
     def _turn_starts(self, rows: Rows | None, uid: str, model: str, request: ModelRequest, where: str) -> None:
         asked = (uid, request.step, request.attempt)
@@ -195,7 +201,8 @@ class Watch:
         self._asked.add(asked)
         if rows is None:
             return
-        reservation = codec.decode(rows.envelope.state).reservation
+        run = codec.decode(rows.envelope.state)
+        reservation = run.reservation
         durable = reservation is not None and (reservation.step, reservation.attempt) == (request.step, request.attempt)
         self.check(durable, "R33 the reservation is durable before the call", f"{where}: {reservation}")
         self.check([message.seq for message in request.messages] == sorted(rows.messages), "R17b the model sees what is stored", where)
@@ -235,6 +242,8 @@ class Watch:
         )
         if rows.envelope.mail_applied == len(rows.mail):  # what came for it since went with it
             self.over(rows)
+        else:
+            self.spending.counted(codec.decode(rows.envelope.state))
 
     def over(self, rows: Rows) -> None:
         """A run has ended, or waits for somebody for good."""
@@ -254,6 +263,7 @@ class Watch:
             self.check(envelope.stop_reason == "cancelled", "R37 an accepted cancel ends the run", where)
         self.calls.over(rows, run.ended.details.get("calls", ()) if run.ended else (), where)
         self.inputs.over(rows, story.ignored, where)
+        self.spending.over(rows, run, where)
         self.typed.over(rows, where)
         self.bills.over(envelope, where)
 

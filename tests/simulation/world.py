@@ -183,6 +183,7 @@ class World:
         if not self.watch.violations:
             for rows in self.database.actors.values():
                 self.watch.over(rows)
+            self.watch.spending.judge()
         for process in self.processes:
             await process.bury()
         for complaint in self.loop.complaints:

@@ -15,8 +15,9 @@ import pytest
 
 from runward.ports.reads import ActorQuery, ApprovalQuery, Order
 from runward.stores.sql import SqlStores, lists, queries
-from runward.stores.sql.postgres import claim, leases, mailbox, pruning
+from runward.stores.sql.postgres import claim, crowd, leases, mailbox, pruning
 from runward.stores.sql.postgres.address import address_of
+from runward.stores.sql.sqlite import claim as sqlite_claim
 from runward.stores.sql.sqlite import leases as sqlite_leases
 from runward.stores.sql.statements import POSTGRES, SQLITE, Statement
 from runward.stores.sql.urls import parsed
@@ -45,6 +46,23 @@ CLAIM = {
     "ttl": 30_000,
     "delay": 2_000,
     "max_recoveries": 5,
+    "per_key": 1,
+    "tenant": "acme",
+    "start_binding": ["b1", "b2"],
+    "start_tenant": ["a", "a"],
+    "start_key": ["a", "a"],
+    "after_tenant": "",
+    "after_key": "",
+    "key": "",
+    "takes_slots": True,
+    "turn_uid": [uid_of(1)],
+    "turn_place": [0],
+    "turn_key_slot": [1],
+    "turn_tenant_slot": [1],
+    "in_lane": 36,
+    "window": 33,
+    "key_slot": None,
+    "tenant_slot": None,
 }
 
 
@@ -62,7 +80,7 @@ def literal(value: object) -> str:
         return "NULL"
     if isinstance(value, list):
         return f"'{{{','.join(map(str, value))}}}'"
-    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+    return str(value).lower() if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
 
 
 async def plan(connection: asyncpg.Connection[asyncpg.Record], statement: Statement, values: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +133,8 @@ async def test_a_claim_does_not_look_at_sleepers(planner: Planner, grown: bool) 
         await created(stores.store, number)
     if grown:
         await fill(connection, await stores.store.now())
-    reads_little(await plan(connection, claim._claim(), CLAIM))
+    for statement in (claim._claim(looks=False), claim._claim(looks=True), crowd.look(), claim._take()):
+        reads_little(await plan(connection, statement, CLAIM))
     claims = await stores.store.claim(claim_request("b1", "b2"))
     assert sorted(taken.envelope.uid for taken in claims.taken) == [uid_of(1), uid_of(2)]
 
@@ -197,6 +216,16 @@ async def test_an_inbox_is_found_by_what_is_asked_for(planner: Planner) -> None:
 # -- SQLite --------------------------------------------------------------------------------------------------------------
 
 
+SQLITE_READS = (
+    sqlite_claim._ready,
+    sqlite_claim._any_overdue,
+    sqlite_claim._overdue,
+    sqlite_claim._hides,
+    sqlite_claim._walk,
+    sqlite_claim._in_lane,
+)
+
+
 def explained(connection: sqlite3.Connection, statement: Statement, values: dict[str, Any]) -> list[str]:
     return [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.arguments(values))]
 
@@ -211,9 +240,9 @@ async def test_sqlite_does_not_look_at_sleepers(file: Path) -> None:
     connection.execute(ASLEEP.format(uid="printf('f%031d', n)", now=now, series=numbers))
     connection.commit()
     values = {**CLAIM, "now": now, "binding": "b1", "bindings": '["b1"]', "until": 1, "uid": "x", "recovered": 0, "uids": '["a"]'}
-    for build in (sqlite_leases._ready, sqlite_leases._lapsed, sqlite_leases._suspects, sqlite_leases._care, sqlite_leases._take):
+    for build in (*SQLITE_READS, sqlite_claim._take_one, sqlite_claim._take_all):
         steps = explained(connection, build(), values)
-        assert any(step.startswith("SEARCH actors USING INDEX") for step in steps), steps
+        assert any(step.startswith(("SEARCH actors USING INDEX", "SEARCH actors USING COVERING INDEX")) for step in steps), steps
         assert not any(step.startswith("SCAN actors") for step in steps), steps
     for statement in (queries.get(SQLITE), queries.heads(SQLITE), sqlite_leases._renew()):
         assert not any(step.startswith("SCAN actors") for step in explained(connection, statement, values))
@@ -242,8 +271,7 @@ async def test_sqlite_does_not_read_a_whole_inbox(file: Path) -> None:
 
 def count_steps(file: Path, values: dict[str, Any]) -> int:
     """How many instructions of SQLite's machine the candidates of a claim cost."""
-    builders = (sqlite_leases._ready, sqlite_leases._lapsed, sqlite_leases._suspects, sqlite_leases._care)
-    return steps_of(file, [(build(), values) for build in builders])
+    return steps_of(file, [(build(), values) for build in SQLITE_READS])
 
 
 def steps_of(file: Path, statements: Sequence[tuple[Statement, dict[str, Any]]]) -> int:

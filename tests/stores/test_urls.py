@@ -22,7 +22,11 @@ from tests.stores.conftest import stores_of
         "sqlite+aiosqlite://",
         "sqlite+aiosqlite:///:memory:",
         "sqlite+aiosqlite:///x.db?mode=memory",
-        "postgresql+asyncpg://user:secret@host/name?command_timeout=soon",
+        "postgresql+asyncpg://user:secret@host/name?command_timeout=secret",
+        "postgresql+asyncpg://user:secret@host/name?command_timeout=1&command_timeout=secret",
+        "postgresql+asyncpg://user:secret@host/name?port=secret",
+        "postgresql+asyncpg://user:secret@host/name?secret=1",
+        "postgresql+asyncpg://user:se@cret:1/x?secret=1@host/name",
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_without_showing_it(url: str) -> None:

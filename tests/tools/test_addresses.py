@@ -18,7 +18,7 @@ KINDS = {
     Kind.PRIVATE: ("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1", "fc00::1", "fd12::1", "64:ff9b::10.0.0.1"),
     Kind.LOOPBACK: ("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"),
     Kind.LINK_LOCAL: ("169.254.0.1", "fe80::1"),
-    Kind.METADATA: ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254"),
+    Kind.METADATA: ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "::ffff:169.254.169.254"),
     Kind.MULTICAST: ("224.0.0.1", "239.255.255.250", "ff02::1"),
     Kind.RESERVED: (
         "0.0.0.0",
@@ -143,6 +143,7 @@ def destinations(opened: str = "", only: str = "", *, plain_http: bool = False) 
         ("erp.internal:8443", "https://erp.internal:8443/", "10.0.0.1", None),
         ("erp.internal:8443", "https://erp.internal/", "10.0.0.1", "RUNWARD_OUTBOUND_HOSTS"),
         ("erp.internal", "https://erp.internal/", "169.254.169.254", "metadata"),
+        ("erp.internal", "https://erp.internal/", "fd00:ec2::23", "metadata"),
         ("erp.internal", "https://erp.internal/", "fe80::1", "link-local"),
         ("erp.internal", "https://erp.internal/", "0.0.0.0", "reserved"),
         ("10.0.0.1", "https://erp.internal/", "10.0.0.1", "RUNWARD_OUTBOUND_HOSTS"),
@@ -183,6 +184,30 @@ def test_hosts_and_schemes_are_looked_at_before_a_name_is_resolved(settings: Des
     else:
         with pytest.raises(OutboundRefused, match=refused):
             settings.admit(target_of(url))
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "address", "refused"),
+    [
+        (destinations("erp.internal"), "https://erp.internal/", "10.0.0.1", "redirects"),
+        (destinations("erp.internal"), "https://erp.internal/", "8.8.8.8", None),
+        (destinations("erp.internal"), "http://erp.internal/", "8.8.8.8", "redirects"),
+        (destinations("erp.internal", plain_http=True), "http://erp.internal/", "8.8.8.8", None),
+        (destinations("10.0.0.1"), "https://10.0.0.1/", "10.0.0.1", "redirects"),
+        (destinations("erp.internal", "example.com"), "https://erp.internal/", "8.8.8.8", None),
+        (destinations(), "https://erp.internal/", "10.0.0.1", "RUNWARD_OUTBOUND_HOSTS"),
+    ],
+)
+def test_nobody_outside_leads_inside(settings: Destinations, url: str, address: str, refused: str | None) -> None:
+    """What is opened is opened to those who name it themselves."""
+    target = target_of(url)
+    if refused is None:
+        settings.admit(target, led=True)
+        settings.admit_address(target, ip_address(address), led=True)
+    else:
+        with pytest.raises(OutboundRefused, match=refused):  # noqa: PT012 - one of the two does
+            settings.admit(target, led=True)
+            settings.admit_address(target, ip_address(address), led=True)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ def filled(url: str, arguments: dict[str, Any], *, in_query: bool = True, **valu
         ("${KEY}", "%24%7BKEY%7D"),
         ("é", "%C3%A9"),
         ("a..b", "a..b"),
+        ("..a", "..a"),
+        ("a..;", "a..%3B"),
         ("...", "..."),
     ],
 )
@@ -54,6 +56,13 @@ ASTRAY: list[Any] = [
     "%2E.",
     "%252e%252e",
     "a/..",
+    "..;",
+    ".;a=b",
+    "..;/x",
+    "..%3b",
+    ".. ",
+    "..%20/x",
+    "..%00",
     "\r\nHost: evil",
     "a\x00",
     "a\x7f",
@@ -110,6 +119,16 @@ def test_other_arguments_are_the_query(arguments: dict[str, Any], query: str) ->
 def test_a_query_of_the_authors_own_is_kept() -> None:
     url, _ = filled("https://erp.internal/stock?sku={sku}&as=json", {"sku": "a&as=xml", "n": 1})
     assert parse_qsl(urlsplit(url).query) == [("sku", "a&as=xml"), ("as", "json"), ("n", "1")]
+
+
+@pytest.mark.parametrize("query", ["as=json", "%61s=json", "a=1&as=", "as=${KEY}", "as={sku}"])
+def test_no_argument_says_again_what_the_author_has_said(query: str) -> None:
+    """Which of two a server takes is its own to choose."""
+    with pytest.raises(Misfit, match="set by the tool itself"):
+        filled(f"https://erp.internal/?{query}", {"sku": "a", "as": "xml"}, KEY="k")
+    url, _ = filled(f"https://erp.internal/?{query}", {"sku": "a", "As": "xml"}, KEY="k")
+    assert url.endswith("&As=xml") or "sku=a&As=xml" in url
+    assert filled(f"https://erp.internal/?{query}", {"sku": "a", "as": "xml"}, in_query=False, KEY="k")[1]["as"] == "xml"
 
 
 def test_other_arguments_are_the_body() -> None:

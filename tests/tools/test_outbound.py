@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import gzip
 import ipaddress
 import ssl
+import threading
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from runward.core.errors import DefinitionError
-from runward.ports.outbound import Incoming, OutboundRefused, Outgoing, Unanswered, Unreachable
+from runward.ports.outbound import Incoming, OutboundError, OutboundRefused, Outgoing, Unanswered, Unreachable
 from runward.tools.destinations import Destinations, places_of
+from runward.tools.names import MAX_ABANDONED, MAX_LOOKUPS, Resolver
 from runward.tools.outbound import MAX_REDIRECTS, GuardedClient
 from tests.engine.rig import Heard
 from tests.support.servers import free_port
@@ -185,6 +188,52 @@ async def test_headers_come_back_with_no_redirect_that_returns_home() -> None:
         assert "x-key" not in other.requests[0].headers and web.requests[1].headers["x-key"] == "k"
 
 
+OUTSIDE = httpx.Response(302, headers={"Location": "https://erp.internal/delete?all"}, stream=httpx.ByteStream(b""))
+
+
+@pytest.mark.parametrize("through", ["https://erp.internal/delete?all", "https://public.example/"])
+async def test_no_redirect_from_outside_leads_to_what_is_opened_inside(through: str) -> None:
+    """Also by way of another host; a tool that names the host itself gets there."""
+    sent: list[str] = []
+    names = Names(outside_example=[[PUBLIC]], public_example=[[PUBLIC]], erp_internal=[["10.0.0.1"]])
+    web = Recorded(sent, [httpx.Response(302, headers={"Location": through}, stream=httpx.ByteStream(b"")), OUTSIDE])
+    found = client("erp.internal", "public.example", names=names, transport=lambda _: web)
+    with pytest.raises(OutboundRefused, match="a host that is not in RUNWARD_OUTBOUND_HOSTS redirects to one that is"):
+        await send(found, "https://outside.example/")
+    assert [place.split()[1] for place in sent] == (["outside.example"] if "erp" in through else ["outside.example", "public.example"])
+    await send(client("erp.internal", names=names, transport=lambda _: Recorded(sent)), "https://erp.internal/")
+    assert sent[-1] == "10.0.0.1 erp.internal erp.internal"
+
+
+async def test_what_is_opened_inside_may_redirect_inside() -> None:
+    async with Web({"/b": answer(200, "there")}) as other, Web({"/": redirect(302, f"{other.url}/b")}) as web:
+        assert (await send(client(web.place, other.place), f"{web.url}/")).body == b"there"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://[",
+        "https://a]b/",
+        "https://[v1.a]/",
+        "https://\u2100/",
+        "https://a:b:c/",
+        "\x00",
+        "https://xn--/",
+        "\udc80",
+        "%",
+        "?" * 9_000,
+        "http:",
+    ],
+)
+async def test_whatever_it_redirects_to_is_refused_or_followed_and_never_breaks(location: str) -> None:
+    head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location.encode("utf-8", "surrogateescape") + b"\r\n\r\n"
+    async with Web({"/": head}) as web:
+        with contextlib.suppress(OutboundError):
+            await send(client(web.place, names=Names()), f"{web.url}/")
+        assert web.connections >= 1
+
+
 async def test_redirects_are_bounded() -> None:
     async with Web({"/": redirect(302, "/")}) as web:
         with pytest.raises(OutboundRefused, match="again and again"):
@@ -241,6 +290,50 @@ async def test_a_name_server_that_says_nothing_is_not_waited_for() -> None:
     with pytest.raises(Unreachable) as error:
         await send(client(resolve=resolve), "https://slow.example/", "POST", seconds=0.2)
     assert not error.value.sent
+
+
+async def test_name_servers_that_say_nothing_hold_up_nobody_else() -> None:
+    """Their threads are others than those in which the rest of the process looks names up, and only so many."""
+    asked, answered = threading.Semaphore(0), threading.Event()
+
+    def look_up(host: str, port: int) -> Sequence[str]:
+        asked.release()
+        answered.wait()
+        return ["127.0.0.1"]
+
+    async with Web({"/": answer(200)}) as web:
+        found = client("erp.internal", resolve=Resolver(look_up))
+        sending = [asyncio.ensure_future(send(found, f"http://erp.internal:{web.port}/")) for _ in range(MAX_LOOKUPS + 1)]
+        for _ in range(MAX_LOOKUPS):
+            assert await asyncio.get_running_loop().run_in_executor(None, lambda: asked.acquire(timeout=5))
+        assert not asked.acquire(blocking=False)
+        assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        answered.set()
+        assert {came.status for came in await asyncio.gather(*sending)} == {200}
+
+
+async def test_look_ups_that_nobody_waits_for_any_more_are_bounded() -> None:
+    answered = threading.Event()
+
+    def look_up(host: str, port: int) -> Sequence[str]:
+        answered.wait()
+        return ["127.0.0.1"]
+
+    resolver = Resolver(look_up)
+    for _ in range(MAX_ABANDONED):
+        asking = asyncio.ensure_future(resolver("slow.example", 443))
+        await asyncio.sleep(0)  # it has begun, and waits
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    with pytest.raises(OSError, match="Too many"):
+        await resolver("slow.example", 443)
+    answered.set()
+
+
+async def test_a_name_is_really_looked_up() -> None:
+    assert "127.0.0.1" in await Resolver()("localhost", 80)
+    with pytest.raises((OSError, UnicodeError)):
+        await Resolver()("a" * 64, 80)
 
 
 @pytest.mark.parametrize("handler", [reset, silence], ids=["reset", "silence"])
@@ -303,6 +396,16 @@ async def test_an_endless_body_is_read_up_to_its_bound() -> None:
         await asyncio.wait_for(web.gone.wait(), 5)
 
 
+async def test_a_body_in_a_million_pieces_is_not_read_to_its_end() -> None:
+    """Each piece costs time that other runs of the process are then without."""
+    crumbs = floods(CHUNKED, b"1\r\nx\r\n" * 1_000)
+    async with Web({"/": crumbs, "/few": CHUNKED + b"1\r\nx\r\n" * 1_000 + b"0\r\n\r\n"}) as web:
+        came = await send(client(web.place), f"{web.url}/", most=1_000_000)
+        assert (came.status, came.fault) == (200, "undecodable")
+        await asyncio.wait_for(web.gone.wait(), 5)
+        assert (await send(client(web.place), f"{web.url}/few")).body == b"x" * 1_000
+
+
 @pytest.mark.parametrize("most", [999, 1_000])
 async def test_the_bound_is_exact(most: int) -> None:
     async with Web(
@@ -325,7 +428,7 @@ async def test_a_bomb_is_not_unpacked() -> None:
         assert len(bomb) < 100_000 and came.fault == "too_large" and most < 20_000_000
 
 
-GZIPPED = gzip.compress(b"text")
+GZIPPED = gzip.compress(b"text", mtime=0)
 
 
 @pytest.mark.parametrize(

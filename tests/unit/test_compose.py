@@ -172,10 +172,31 @@ def test_a_stop_leaves_time_to_drain() -> None:
 def test_containers_may_do_no_more_than_they_need() -> None:
     for name, service in ours().items():
         assert service["read_only"] is True, name
+        assert service["tmpfs"] == ["/tmp"], name
         assert service["cap_drop"] == ["ALL"], name
-    assert instruction("USER").split(":")[0] not in ("0", "root")
-    assert instruction("VOLUME") == "/data"
+        assert "user" not in service, f"{name} runs as the image says"
+    for name, service in services().items():
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service.keys().isdisjoint(
+            {"privileged", "cap_add", "devices", "pid", "ipc", "userns_mode", "network_mode", "extra_hosts"}
+        ), name
+        assert [volume for volume in service.get("volumes", []) if not re.match(r"[a-z-]+:/", volume)] == [], (
+            f"{name} has a folder of the host"
+        )
+
+
+def test_the_image_runs_as_nobody_in_particular_and_writes_to_its_data_alone() -> None:
+    user, group = instruction("USER").split(":")
+    assert user.isdecimal() and group.isdecimal() and int(user) >= 1_000 and int(group) >= 1_000, "by number, so that a cluster can see it"
+    last = [kind for kind, _ in dockerfile()]
+    after = dockerfile()[len(last) - last[::-1].index("USER") :]
+    assert {kind for kind, _ in after}.isdisjoint({"RUN", "COPY", "ADD", "USER"}), "what the image holds belongs to root"
+    (made,) = [rest for kind, rest in dockerfile() if kind == "RUN" and "useradd" in rest]
+    assert f"--uid {user} --gid {group} --no-create-home" in made and "--shell /usr/sbin/nologin" in made
+    assert "install --directory --owner=runward --group=runward --mode=0700 /data" in made
+    assert instruction("VOLUME") == instruction("WORKDIR") == "/data"
     assert image_environment()["RUNWARD_DATABASE_URL"].startswith("sqlite+aiosqlite:////data/")
+    assert "--chown" not in str(dockerfile()) and "--read-only --tmpfs /tmp" in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_first_key_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 
 import pytest
+from pydantic import ValidationError
 
 from runward.core.redaction import knowing
 from runward.settings import Settings
@@ -46,3 +47,26 @@ def test_a_process_knows_the_secrets_it_was_started_with(monkeypatch: pytest.Mon
     for secret in ("a-provider-key", "p%40ssword", "p@ssword", "redis-word", "a secret key of some length"):
         assert redactor.text(f"<{secret}>") == "<[redacted secret]>"
         assert secret not in repr(redactor)
+
+
+def test_operators_say_what_is_taken_out_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWARD_REDACT", "email, card")
+    text = redactor_of(Settings()).text("ann@example.com, 4111 1111 1111 1111, +1 212 555 0100")
+    assert text == "[redacted email], [redacted card], +1 212 555 0100"
+    monkeypatch.setenv("RUNWARD_REDACT", "names")
+    with pytest.raises(ValidationError, match="redact"):
+        Settings()
+
+
+def test_and_those_that_the_environment_calls_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools name them as `${ERP_TOKEN}`, or read them themselves."""
+    secret = ("ERP_TOKEN", "TOKEN", "shop_api_key", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "X_APIKEY", "GOOGLE_CREDENTIALS")
+    for name in secret:
+        monkeypatch.setenv(name, f"<{name}> value")
+    for name in ("PATH_TO_KEY", "TOKENS_OF_RUNS", "MONKEY"):
+        monkeypatch.setenv(name, f"<{name}> value")
+    redactor = redactor_of(Settings(database_url="postgresql+asyncpg://ann@db/x?ssl=require&password=p%40ssword"))
+    for name in secret:
+        assert redactor.text(f"<<{name}> value>") == "<[redacted secret]>", name
+    assert redactor.text("<PATH_TO_KEY> value, <TOKENS_OF_RUNS> value, <MONKEY> value").count("redacted") == 0
+    assert redactor.text("p@ssword") == "[redacted secret]"

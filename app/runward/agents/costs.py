@@ -39,12 +39,14 @@ def size_of(value: Any) -> int:
     while open_values:
         each = open_values.pop()
         size += 1
-        if isinstance(each, Mapping):
+        if isinstance(each, str):
+            size += len(each) // 64
+        elif isinstance(each, dict):
             open_values.extend(each.values())
         elif isinstance(each, list):
             open_values.extend(each)
-        elif isinstance(each, str):
-            size += len(each) // 64
+        elif isinstance(each, Mapping):
+            open_values.extend(each.values())
     return size
 
 

@@ -24,6 +24,8 @@ class ToolManifest:
     description: str
     kind: str
     effect: str
+    risk: str
+    permissions: Sequence[str]
     needs_approval: Asked
     editable: bool
     parameters: Mapping[str, Any]
@@ -81,13 +83,15 @@ def manifest(agent: Agent) -> Manifest:
 
 
 def _tool(tool: AnyTool, agent: Agent) -> ToolManifest:
-    approval = tool.approval
+    approval, traits = tool.approval, tool.traits
     return ToolManifest(
         name=tool.name,
         description=tool.description,
         kind=tool.kind,
-        effect=tool.traits.effect.value,
-        needs_approval="always" if agent.policy.asks(tool.name, tool.traits.effect.value) else _asked(approval),
+        effect=traits.effect.value,
+        risk=traits.risk_level.value,
+        permissions=[*traits.permissions],
+        needs_approval="always" if agent.policy.asks(traits) else _asked(approval),
         editable=approval is not None and approval.editable,
         parameters=tool.parameters,
         output_schema=tool.output_schema,

@@ -37,6 +37,8 @@ _SUSPICIOUS = re.compile(
 )
 _INVISIBLE = dict.fromkeys((173, 847, 1564, *range(8203, 8208), *range(8234, 8239), *range(8288, 8304), 65279))
 _INVISIBLE |= dict.fromkeys(range(0xE0000, 0xE0080))
+_PLAIN: Final = {**_INVISIBLE, 0xFDFA: " ", 0xFDFB: " "}
+"""What is invisible is nothing. Whole phrases that are one character are no letters either: a text of them would grow twentyfold."""
 
 
 def injection_notice(*, phrases: Sequence[str] = (), notice: str = NOTICE) -> Looks:
@@ -155,4 +157,4 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _normal(text: str) -> str:
     """A text as it is compared: without case, invisible characters and other forms of the same letters."""
-    return unicodedata.normalize("NFKC", text.translate(_INVISIBLE)).casefold()
+    return unicodedata.normalize("NFKC", text.translate(_PLAIN)).casefold()

@@ -25,10 +25,12 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 MAX_TEMPLATE_LENGTH: Final = 4_096
 _UNESCAPED: Final = 4
+_DOTS: Final = re.compile(r"\.{1,2}(?![^;\s\x00-\x20\x7f])")
+"""`.` or `..`, also with what some servers leave off before they look: parameters (`..;a=b`), and spaces and control characters."""
 
 
-def check_url(url: Any, parameters: Mapping[str, Any], of: str) -> None:
-    """Raises DefinitionError, never showing the URL: it may hold what is secret."""
+def check_url(url: Any, parameters: Mapping[str, Any], of: str, *, in_query: bool) -> None:
+    """Raises DefinitionError, never showing the URL: it may hold what is secret. `in_query`: other arguments become a part of its query."""
     found = _URL.fullmatch(url) if isinstance(url, str) else None
     if found is None or len(url) > MAX_TEMPLATE_LENGTH:
         raise DefinitionError(f"{of}: url must begin with http:// or https:// and a host, and have neither spaces nor `#` nor `\\`.")
@@ -44,6 +46,11 @@ def check_url(url: Any, parameters: Mapping[str, Any], of: str) -> None:
         raise DefinitionError(f"{of}: url has a brace without its other half.")
     if has_dot_segments((found["rest"] or "").partition("?")[0]):
         raise DefinitionError(f"{of}: url must not have `.` or `..` as a part of its path.")
+    names = query_names(url)
+    if any("{" in name for name in names):
+        raise DefinitionError(f"{of}: url must name what is in its query outright; only the values there have `{{…}}`.")
+    for parameter in {*parameters.get("properties", {})} & names - {*placeholders(url)} if in_query else ():
+        raise DefinitionError(f"{of}: url has a `{parameter}` in its query, and so has its parameters.")
 
 
 def check_headers(headers: Any, of: str) -> None:
@@ -70,7 +77,7 @@ def is_header_value(text: str) -> bool:
 def has_dot_segments(path: str) -> bool:
     """Whether a path, however often it is unescaped, goes up or stands still somewhere."""
     for _ in range(_UNESCAPED):
-        if any(segment in (".", "..") for segment in re.split(r"[/\\]", path)):
+        if any(_DOTS.match(segment) for segment in re.split(r"[/\\]", path)):
             return True
         path = unquote(path)
     return False
@@ -84,6 +91,12 @@ def references(*texts: str) -> list[str]:
 def placeholders(url: str) -> list[str]:
     """The parameters that a URL needs, each once."""
     return list(dict.fromkeys(slot["parameter"] for slot in _SLOT.finditer(url) if slot["parameter"] is not None))
+
+
+def query_names(url: str) -> set[str]:
+    """The names in a URL's query, which arguments must not say again: which of two counts is for each server to choose."""
+    parts = url.partition("?")[2].split("&")
+    return {unquote(name.replace("+", " ")) for name, has_value, _ in (part.partition("=") for part in parts) if has_value}
 
 
 def with_references(text: str, values: Mapping[str, str]) -> str:

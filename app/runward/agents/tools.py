@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
@@ -15,13 +15,14 @@ from runward.agents.probes import ProbeAnswer
 from runward.agents.schemas import Schema
 from runward.agents.signatures import Signature, name_of, read_signature
 from runward.core.errors import DefinitionError
-from runward.core.runs.calls import Effect, OnUnknown, ToolTraits
+from runward.core.runs.calls import Effect, OnUnknown, Risk, ToolTraits
 
 F = TypeVar("F", bound=Callable[..., Any])
 Called_co = TypeVar("Called_co", covariant=True)
 """The function's own type. Covariant and without a bound, so that a list of different tools is a list of tools to a type checker."""
 
 EffectName = Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
+RiskName = Literal["low", "medium", "high", "critical"]
 Enabled = bool | Callable[[RunContext[Any, Any]], bool | Awaitable[bool]]
 Probe = Callable[[str, Mapping[str, Any], ToolContext[Any, Any]], ProbeAnswer | Awaitable[ProbeAnswer]]
 """`(idempotency_key, arguments, ctx) -> Happened | DidNotHappen | CannotTell`, sync or async."""
@@ -30,6 +31,7 @@ VerifyEvidence = Callable[[Mapping[str, Any], ToolContext[Any, Any]], bool | Awa
 
 DEFAULT_TIMEOUT_SECONDS = 60
 DEFAULT_ATTEMPTS = 3
+LONGEST_PERMISSION = 64
 
 
 class AnyTool(ABC):
@@ -104,6 +106,8 @@ class Tool(AnyTool, Generic[Called_co]):
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     max_attempts: int = DEFAULT_ATTEMPTS
     on_unknown: OnUnknown = "reconcile"
+    risk: RiskName | None = None
+    permissions: Sequence[str] = ()
     function: Called_co = field(repr=False)
     signature: Signature = field(repr=False)
     to_model_output: Callable[[Any], Any] | None = field(default=None, repr=False)
@@ -150,6 +154,8 @@ class Tool(AnyTool, Generic[Called_co]):
             projects=self.to_model_output is not None,
             probes=self.probe is not None,
             wants_evidence=self.verify_evidence is not None,
+            risk=risk_of(self.risk, f"Tool {self.name!r}"),
+            permissions=permissions_of(self.permissions, f"Tool {self.name!r}"),
         )
 
 
@@ -174,6 +180,8 @@ def tool(
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     max_attempts: int = DEFAULT_ATTEMPTS,
     on_unknown: OnUnknown = "reconcile",
+    risk: RiskName | None = None,
+    permissions: Sequence[str] = (),
     output_schema: Mapping[str, Any] | None = None,
     to_model_output: Callable[[Any], Any] | None = None,
     probe: Probe | None = None,
@@ -194,6 +202,8 @@ def tool(
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     max_attempts: int = DEFAULT_ATTEMPTS,
     on_unknown: OnUnknown = "reconcile",
+    risk: RiskName | None = None,
+    permissions: Sequence[str] = (),
     output_schema: Mapping[str, Any] | None = None,
     to_model_output: Callable[[Any], Any] | None = None,
     probe: Probe | None = None,
@@ -211,6 +221,8 @@ def tool(
     - `enabled`: False, or a function of the context that says no, hides it from the model.
     - `timeout_seconds` (60) bounds one attempt. `max_attempts` (3) bounds the attempts of `read` and `idempotent_write` tools.
     - `on_unknown`: what happens when nobody knows whether its effect happened: "reconcile" (the run waits for a person) or "tell_model".
+    - `risk`: "low", "medium", "high" or "critical"; left out, the effect decides: low for "read", medium for "idempotent_write", else high.
+      `permissions`: what a call needs, in words of your own ("network", "payments"). Policies go by both (`Policy`); nothing else does.
     - `output_schema`: a JSON Schema its result has to fit. `to_model_output(result)`: what the model sees in place of the result.
     - `probe(idempotency_key, arguments, ctx)`: `Happened`, `DidNotHappen` or `CannotTell`. `verify_evidence(evidence, ctx)`: a bool.
     - `parameters`: a JSON Schema in place of the generated one; its properties have to be the function's parameters.
@@ -235,6 +247,8 @@ def tool(
             timeout_seconds=timeout_seconds,
             max_attempts=max_attempts,
             on_unknown=on_unknown,
+            risk=risk,
+            permissions=permissions,
             function=function,
             signature=signature,
             to_model_output=to_model_output,
@@ -257,6 +271,24 @@ def effect_of(name: str, of: str) -> Effect:
         return Effect(name)
     except ValueError as error:
         raise DefinitionError(f"{of}: effect is {name!r}, but has to be one of {', '.join(Effect)}.") from error
+
+
+def risk_of(name: str | None, of: str) -> Risk | None:
+    """A risk by its name; None where the effect decides. Raises DefinitionError."""
+    if name is None:
+        return None
+    try:
+        return Risk(name)
+    except ValueError as error:
+        raise DefinitionError(f"{of}: risk is {name!r}, but has to be one of {', '.join(Risk)}.") from error
+
+
+def permissions_of(names: Sequence[str], of: str) -> tuple[str, ...]:
+    """The permissions a tool needs, each once. Raises DefinitionError."""
+    given: Sequence[object] = names
+    if isinstance(names, str) or not all(isinstance(name, str) and 0 < len(name) <= LONGEST_PERMISSION for name in given):
+        raise DefinitionError(f"{of}: permissions must be a list of names of at most {LONGEST_PERMISSION} characters.")
+    return tuple(dict.fromkeys(names))
 
 
 def _checked(parameters: Mapping[str, Any], signature: Signature) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from runward.api.rates import Rate
 from runward.engine.approvals import Approvals
+from runward.engine.budgets import BudgetDesk
 from runward.engine.catalog import Catalog
 from runward.engine.commands import Commands
 from runward.engine.deliveries import Deliveries
@@ -44,6 +45,7 @@ class Door:
     whys: Whys
     oversight: Oversight
     rebinding: Rebinding
+    budgets: BudgetDesk
     queries: Queries
     deliveries: Deliveries
     approvals: Approvals

@@ -39,6 +39,7 @@ STATUSES: Mapping[str, tuple[int, str]] = {
     "unknown_field": (422, "Unknown field"),
     "invalid_value": (422, "Invalid value"),
     "unknown_agent": (422, "Unknown agent"),
+    "unknown_budget": (422, "Unknown budget"),
     "unknown_tool": (422, "Unknown tool"),
     "unpriced_model": (422, "Nobody knows what the model costs"),
     "invalid_context": (422, "The context does not fit the agent"),

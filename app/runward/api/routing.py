@@ -20,8 +20,11 @@ from runward.api.permissions import OPENED_BY_TOKENS, PERMISSIONS, Needs
 from runward.api.query_strings import Query, read_query, tokens_in
 from runward.api.validation import invalid
 from runward.core.errors import NotFound, NotPermitted, Throttled, Unavailable
-from runward.core.ids import is_id
+from runward.core.ids import is_budget_key, is_id
 from runward.engine.callers import LOCAL, Allow, Permission
+
+BUDGET_KEY = "key"
+"""The one part of a path that is no id."""
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -117,9 +120,11 @@ class DoorRoute(APIRoute):
         return await self._route.endpoint(asked, **arguments)
 
     def _path(self, asked: Asked) -> dict[str, Any]:
-        """Ids have one spelling: what is escaped, or could not be an id, is not there."""
+        """Ids have one spelling: what is escaped, or could not be an id, is not there. The key of a budget may be escaped: many programs do
+        that to a colon."""
         arguments = {name: asked.path_params[name] for name in self._path_names}
-        if arguments and (b"%" in asked.scope.get("raw_path", b"") or not all(map(is_id, arguments.values()))):
+        escaped = b"%" in asked.scope.get("raw_path", b"") and arguments.keys() != {BUDGET_KEY}
+        if arguments and (escaped or not all(_may_be(name, value) for name, value in arguments.items())):
             raise NotFound("There is nothing at this address.")
         return arguments
 
@@ -131,6 +136,10 @@ class DoorRoute(APIRoute):
             return model.model_validate(asked.sent)
         except ValidationError as error:
             raise invalid(error, asked.sent) from None
+
+
+def _may_be(name: str, value: str) -> bool:
+    return is_budget_key(value) if name == BUDGET_KEY else is_id(value)
 
 
 def _model(parameter: inspect.Parameter | None) -> Any:

@@ -101,8 +101,10 @@ def raise_limits(  # noqa: PLR0917 - as above
 def prune(
     runs_before: Annotated[str | None, typer.Option(help="Ended runs last saved before this time, such as 2027-01-31T00:00:00Z.")] = None,
     keys_before: Annotated[str | None, typer.Option(help="Idempotency keys older than this time.")] = None,
+    budgets_before: Annotated[str | None, typer.Option(help="Budgets that nobody has used since this time.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many of each.")] = 1_000,
     url: Url = None,
 ) -> None:
-    """Delete ended runs, and forget idempotency keys, for good."""
-    document(api(url).post("/ops/prune", given(runs_before=runs_before, keys_before=keys_before, limit=limit)))
+    """Delete ended runs and unused budgets, and forget idempotency keys, for good."""
+    before = given(runs_before=runs_before, keys_before=keys_before, budgets_before=budgets_before)
+    document(api(url).post("/ops/prune", {**before, "limit": limit}))

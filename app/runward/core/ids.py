@@ -10,13 +10,22 @@ from typing import Any
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """What an id in a request or URL looks like (R48). One spelling only: no escapes, no trailing newline."""
 
+BUDGET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"
+"""What the key of a budget looks like: an id that may say of what it is, as in `user:42`."""
+
 _ID = re.compile(ID_PATTERN[:-1] + r"\Z")
+_BUDGET = re.compile(BUDGET_PATTERN[:-1] + r"\Z")
 _NO_ID = re.compile(r"[^A-Za-z0-9.-]")
 
 
 def is_id(text: str) -> bool:
     """Whether `text` may be an id: 1 to 128 characters, ASCII letters, digits, `.`, `_`, `-`, starting with a letter or digit."""
     return _ID.match(text) is not None
+
+
+def is_budget_key(text: str) -> bool:
+    """Whether `text` may be the key of a budget: an id in which `:`, `@` and `+` may be, too."""
+    return _BUDGET.match(text) is not None
 
 
 def canonical_json(value: Any) -> str:

@@ -176,6 +176,6 @@ SECRETS: Final = Redactor()
 """Takes out what looks like a secret, whoever's it is."""
 
 
-def knowing(values: Iterable[str]) -> Redactor:
-    """The same, and these values besides: the secrets that a process was started with."""
-    return Redactor(values=tuple(values))
+def knowing(values: Iterable[str], kinds: Iterable[str] = ()) -> Redactor:
+    """The same, and besides these values, the secrets that a process was started with, and what is of these kinds."""
+    return Redactor(kinds=(*SECRET_KINDS, *kinds), values=tuple(values))

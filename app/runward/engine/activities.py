@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, CallModel, RunCall
-from runward.core.runs.facts import AttemptEnded, Happening, ModelBrokenOff
+from runward.core.runs.decide import Activity, CallModel, CloseBudget, RunCall
+from runward.core.runs.facts import AttemptEnded, Broke, BudgetClosed, Happening, ModelBrokenOff
 from runward.ports.clock import Clock
+
+UNFORESEEN = "The service failed unexpectedly."
 
 
 class Running(Protocol):
@@ -85,6 +87,18 @@ class Activities:
             fact = self._failed(activity, error)
         if self._running.pop(activity, None) is not None:
             self._report(fact)
+
+
+def broke_off(activity: Activity, at: int) -> Happening:
+    """The fact that ends an activity which broke in a way nobody had foreseen: a call goes on as one that raised, what a budget was not
+    told is left to its operators, and anything else ends the run."""
+    match activity:
+        case RunCall():
+            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.RAISED)
+        case CloseBudget():
+            return BudgetClosed(at=at, id=activity.id)
+        case _:
+            return Broke(at=at, code="internal", message=UNFORESEEN, details={})
 
 
 def never_started(activity: Activity, at: int) -> Happening:

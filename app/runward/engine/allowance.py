@@ -30,7 +30,7 @@ class Allowance:
 
 def allowance(run: RunState, asked: Asked, messages: Sequence[Message], wanted: int | None) -> Allowance:
     """What the model call in hand may use. As long as no provider has counted the prompt, it is counted here: instructions that a function
-    gives are known only now. Raises TooLittleLeft."""
+    gives are known only now. Raises TooLittleLeft, also where budgets that the run shares have admitted a shorter prompt: it asks again."""
     reservation = run.reservation
     if reservation is None or not budget.bounded(run):
         return Allowance(wanted)
@@ -39,6 +39,6 @@ def allowance(run: RunState, asked: Asked, messages: Sequence[Message], wanted: 
     tools = sum(len(tool.name) + len(tool.description) + budget.size_of(tool.parameters) for tool in asked.tools)
     prompt = budget.tokens_of(len(asked.instructions) + tools + sum(map(budget.characters_of, messages)))
     made = budget.planned(run, prompt)
-    if isinstance(made, Refusal):
+    if isinstance(made, Refusal) or (run.shared is not None and prompt > reservation.prompt and reservation.attempt == 1):
         raise TooLittleLeft(prompt)
     return Allowance(min(made.output, reservation.output), made.cut or reservation.cut)

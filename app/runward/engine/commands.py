@@ -71,6 +71,8 @@ class NewRun:
     limits: TighterLimits = field(default_factory=TighterLimits)
     output: Mapping[str, Any] | None = None
     policy: Policy | None = None
+    budgets: Sequence[str] = ()
+    concurrency_key: str | None = None
     priority: int = 0
     start_at: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -175,7 +177,19 @@ class Commands:
         _check_tools(listed, () if new.policy is None else new.policy.tools, *(tool["name"] for tool in new.client_tools))
         _check_output(new.output)
         _check_model(listed, new.policy)
+        await self._check_budgets(scope.tenant, new.budgets)
         return self._actor(new, scope, listed, _client_tools(listed, new.client_tools))
+
+    async def _check_budgets(self, tenant: str, keys: Sequence[str]) -> None:
+        """A key that nobody has made a budget of is a mistake: the run would be bounded by nothing."""
+        known = await self._services.budgets.known(tenant, keys) if keys else ()
+        unknown = [(index, key) for index, key in enumerate(keys) if key not in known]
+        if unknown:
+            detail = f"There is no budget {unknown[0][1]!r}. PUT /budgets/{unknown[0][1]} makes it."
+            problems = [
+                Problem(pointer=f"/budgets/{index}", code="unknown_budget", detail="There is no such budget.") for index, _ in unknown
+            ]
+            raise Invalid(detail, code="unknown_budget", problems=problems)
 
     async def _known(self, known: Replayed | KeyReused | CreatedIsGone) -> RunCreated:
         """What a request is answered whose key is known."""
@@ -211,6 +225,7 @@ class Commands:
             loops=bool(listed.tools or client_tools),
             guards_input=listed.guards_input,
             terms=CallTerms(max_output_tokens=listed.max_output_tokens, rates=self._rates([listed.model, *fallbacks], limits, now)),
+            budgets=new.budgets,
             overhead=listed.overhead_tokens + tool_tokens(client_tools),
         )
         brought = brought_text(
@@ -230,6 +245,7 @@ class Commands:
             ready_at=later,
             care_at=care_due(run),
             priority=new.priority,
+            concurrency_key=new.concurrency_key,
             binding=listed.fingerprint,
             agent=listed.name,
             agent_version=listed.version,
@@ -282,8 +298,8 @@ def _check_model(listed: Listed, policy: Policy | None) -> None:
     if policy is None or listed.model is None or policy.permits_model(listed.model):
         return
     detail = f"The agent {listed.name!r} asks the model {listed.model!r}, which this policy does not allow."
-    problem = Problem(pointer="/policy/allow_models", code="invalid_value", detail=detail)
-    raise Invalid(f"/policy/allow_models: {detail}", problems=[problem])
+    pointer = "/policy/deny_models" if listed.model in policy.deny_models else "/policy/allow_models"
+    raise Invalid(f"{pointer}: {detail}", problems=[Problem(pointer=pointer, code="invalid_value", detail=detail)])
 
 
 def _check_tools(listed: Listed, named: Iterable[str], *besides: str) -> None:

@@ -11,19 +11,23 @@ from runward.agents.rules import ModelNotAllowed, Policy
 from runward.core.errors import BudgetExceeded, RunwardError
 from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message, TextPart
-from runward.core.runs import budget
-from runward.core.runs.facts import CheckpointSaved, GenerationAsked, GenerationEnded, Happening
+from runward.core.runs import budget, sharing
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
+from runward.core.runs.facts import BudgetsAnswered, CheckpointSaved, Happening
 from runward.core.runs.state import Generation, RunState
 from runward.core.text import clean
 from runward.engine.circuits import Circuits, Passage
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.outputs import Asked, OutputReader, asked_for
+from runward.engine.patience import patiently
 from runward.engine.services import Services
+from runward.ports.budgets import Admitted, Reserving
 from runward.ports.models import ModelAnswer, ModelCallError, ModelClient, ModelDelta, ModelRequest, Settings
 
 NO_MODEL = "The run has no model yet: name one."
 TOO_LITTLE = "The run's bounds leave too little for this model call."
+TOO_LITTLE_SHARED = "The budgets that the run shares leave too little for this model call."
 UNEXPECTED = "The model client failed unexpectedly."
 
 
@@ -172,6 +176,7 @@ class Generator:
         billed, usage, cut_off = True, None, False
         calling: asyncio.Task[ModelAnswer] | None = None
         try:
+            await self._admitted(books, generation)
             if not line.open:
                 raise hung_up(billed=False)
             calling = line.begin(asking.answer())
@@ -197,6 +202,25 @@ class Generator:
         if cut_off and generation.cut:
             raise BudgetExceeded(TOO_LITTLE)
         return answer
+
+    async def _admitted(self, books: Books, generation: Generation) -> None:
+        """Has the budgets that the run shares with others admit the call (R34). Raises BudgetExceeded."""
+        run = books.run
+        if run.shared is None:
+            return
+        asked = Reserving(
+            id=sharing.id_beside(run, generation.key),
+            tenant=self._row.scope.tenant,
+            keys=run.shared.keys,
+            amount=generation.amount,
+            holder=run.uid,
+            priced=budget.rates_of(run, generation.model) is not None,
+        )
+        answer = await patiently(lambda: self._services.budgets.reserve(asked), hold=books.hold, clock=self._services.clock)
+        if not isinstance(answer, Admitted):
+            raise BudgetExceeded(TOO_LITTLE_SHARED)
+        if answer.crossed:
+            books.report(BudgetsAnswered(at=self._services.time.now(), id=asked.id, crossed=answer.crossed))
 
     def _client(self, name: str) -> ModelClient:
         """The client of a model: the agent's own object where it has one of that name. Raises DefinitionError."""

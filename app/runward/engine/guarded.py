@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,7 @@ from runward.core.values import replace
 from runward.engine.guarding import GuardrailFailed, Guards, Passage
 from runward.engine.outputs import OutputReader
 from runward.engine.services import Services
-from runward.engine.timing import finished_within
 
-TOO_SLOW = "The guardrails did not answer in time."
 UNGUARDABLE = "It cannot be shown to the guardrails."
 
 
@@ -46,13 +43,7 @@ class _Shown:
     async def outcome(self) -> Happening:
         try:
             guarding = await self._prepare()
-            asking = asyncio.ensure_future(self._asked(guarding))
-            try:
-                if not await finished_within(self._services.clock, asking, guarding.timeout_seconds):
-                    raise GuardrailFailed(TOO_SLOW)
-                return await asking
-            finally:
-                asking.cancel()
+            return await guarding.guards.within(guarding.timeout_seconds, self._asked(guarding))
         except RunwardError as error:
             self._services.telemetry.problem("guarding_impossible", error)
             return Broke(at=self._services.time.now(), code=error.code, message=error.detail, details={})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runward.agents.approvals import Block, Rewrite
 from runward.agents.rules import GuardedCall, Guardrails, guardrail_name
@@ -15,10 +16,14 @@ from runward.core.runs.calls import Call
 from runward.core.runs.facts import Guarded
 from runward.core.text import clean, clean_json, shorten
 from runward.engine.authors import AuthorFailed, call_author
+from runward.engine.timing import finished_within
+from runward.ports.clock import Clock
 from runward.ports.telemetry import Telemetry
 
 REASON_LIMIT = 4_096
 BLOCKED = "A guardrail blocked it."
+TOO_SLOW = "The guardrails did not answer in time."
+T = TypeVar("T")
 
 
 class GuardrailFailed(RunwardError):
@@ -39,9 +44,10 @@ class Passage:
 class Guards:
     """The guardrails of one run."""
 
-    def __init__(self, guardrails: Guardrails, telemetry: Telemetry) -> None:
+    def __init__(self, guardrails: Guardrails, telemetry: Telemetry, clock: Clock) -> None:
         self._guardrails = guardrails
         self._telemetry = telemetry
+        self._clock = clock
 
     @property
     def of_output(self) -> bool:
@@ -53,7 +59,19 @@ class Guards:
         """Whether any of them looks at results."""
         return bool(self._guardrails.on_tool_result)
 
-    async def call(self, call: Call, arguments: Mapping[str, Any], context_of: Callable[[Call], Awaitable[Any]]) -> Passage:
+    async def within(self, seconds: float, asked: Awaitable[T]) -> T:
+        """What guardrails answer, if it does not take longer. Raises GuardrailFailed, and what they raise."""
+        asking = asyncio.ensure_future(asked)
+        try:
+            if not await finished_within(self._clock, asking, seconds):
+                raise GuardrailFailed(TOO_SLOW)
+            return await asking
+        finally:
+            asking.cancel()
+
+    async def call(
+        self, call: Call, arguments: Mapping[str, Any], context_of: Callable[[Call], Awaitable[Any]], *, seconds: float
+    ) -> Passage:
         """A call with arguments, before it runs. The passage's value are its arguments. Raises GuardrailFailed."""
         if not self._guardrails.on_tool_call:
             return Passage(value=arguments, blocked=None, said=())
@@ -61,14 +79,16 @@ class Guards:
         def shown(value: Any) -> GuardedCall:
             return GuardedCall(tool_call_id=call.id, tool_name=call.name, arguments=value)
 
-        passage = await self._passed("on_tool_call", arguments, shown, await context_of(call))
+        passage = await self.within(seconds, self._passed("on_tool_call", arguments, shown, await context_of(call)))
         if not isinstance(passage.value, Mapping):
             raise GuardrailFailed(f"A guardrail rewrote the arguments of {call.name!r} to what is no object.")
         return passage
 
-    async def result(self, value: Any, context: Any) -> Passage:
+    async def result(self, value: Any, context: Any, *, seconds: float) -> Passage:
         """What the model is going to see of a result. Raises GuardrailFailed."""
-        return await self._passed("on_tool_result", value, same, context)
+        if not self.of_results:
+            return Passage(value=value, blocked=None, said=())
+        return await self.within(seconds, self._passed("on_tool_result", value, same, context))
 
     async def input(self, messages: Sequence[Message], context: Any) -> Passage:
         """The run's input, text by text, each shown to all of them in turn. The passage's value are messages. Raises GuardrailFailed."""

@@ -10,7 +10,9 @@ from runward.core.errors import Unavailable
 from runward.core.kernel.actor import Position
 from runward.core.kernel.commit import Changes, MailArrived, Stale, Written
 from runward.core.kernel.frames import Frame, StoredFrame
+from runward.core.redaction import SECRETS, Redactor
 from runward.engine.encoding import stored_frame
+from runward.engine.hiding import frame_hidden
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.timing import StoreTime
 from runward.ports.clock import Clock
@@ -59,6 +61,7 @@ class Journal:
         leg: int,
         position: Position,
         listener: Listener,
+        redactor: Redactor = SECRETS,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -69,6 +72,7 @@ class Journal:
         self._leg = leg
         self.position = position
         self._listener = listener
+        self._redactor = redactor
         self._waiting: list[tuple[Frame, int]] = []
         self._taken = 0
         self._waiting_bytes = 0
@@ -179,7 +183,10 @@ class Journal:
 
     def _numbered(self, frames: Sequence[tuple[Frame, int]]) -> list[StoredFrame]:
         first = self.position.last_seq + 1
-        return [stored_frame(frame, seq=seq, run_id=self._run_id, at=at) for seq, (frame, at) in enumerate(frames, first)]
+        return [
+            stored_frame(frame_hidden(frame, self._redactor), seq=seq, run_id=self._run_id, at=at)
+            for seq, (frame, at) in enumerate(frames, first)
+        ]
 
     def _landed(self, stored: Sequence[StoredFrame], waited: int, position: Position, written: Written | None) -> None:
         del self._waiting[:waited]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container
 
-from runward.core.runs.facts import CheckpointSaved, GenerationAsked, Happening
+from runward.core.runs.asking import GenerationAsked
+from runward.core.runs.facts import CheckpointSaved, Happening
 
 WaitedFor = CheckpointSaved | GenerationAsked
 

@@ -12,9 +12,9 @@ from runward.core.kernel.actor import Envelope, Position, Status
 from runward.core.kernel.commit import Changes, Claimed, Written
 from runward.core.kernel.frames import StoredFrame
 from runward.core.runs.apply import apply
+from runward.core.runs.asking import GenerationEnded
 from runward.core.runs.budget import only_the_state_tells
-from runward.core.runs.calls import How
-from runward.core.runs.decide import Activity, Decision, LegOver, RunCall, Work, decide
+from runward.core.runs.decide import Activity, Decision, LegOver, Work, decide
 from runward.core.runs.dues import deadline, work_due
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.facts import (
@@ -22,7 +22,6 @@ from runward.core.runs.facts import (
     Broke,
     Close,
     DrainAsked,
-    GenerationEnded,
     Happening,
     MailCame,
     Mark,
@@ -31,9 +30,10 @@ from runward.core.runs.facts import (
 )
 from runward.core.runs.inputs import in_order
 from runward.core.runs.state import RunState
-from runward.engine.activities import Activities, never_started
+from runward.engine.activities import Activities, broke_off, never_started
 from runward.engine.changes import changes_of
 from runward.engine.durable import NEEDS_NOTHING_DURABLE, SAID_WITH_THE_STATE, TOLD_BY_THE_STATE
+from runward.engine.hands import Hands
 from runward.engine.hold import Hold, LeaseLost
 from runward.engine.journal import Journal
 from runward.engine.kept import Kept, WaitedFor
@@ -41,6 +41,7 @@ from runward.engine.loading import leg_started, loaded
 from runward.engine.patience import patiently
 from runward.engine.performer import Performer
 from runward.engine.services import Services
+from runward.engine.sharing import BudgetDialogue
 from runward.engine.timing import Timer
 from runward.ports.store import Head
 
@@ -50,7 +51,6 @@ GATHER_SECONDS = 0.002
 """Calls that end within so long of each other share a commit."""
 SCREEN_SECONDS = 0.005
 """How long a commit waits for what needs no commit first."""
-UNFORESEEN = "The service failed unexpectedly."
 UNREADABLE = "The run's stored state cannot be read."
 T = TypeVar("T")
 
@@ -83,6 +83,7 @@ class Leg:
         self._services = services
         self._subscribers = subscribers
         self.hold = hold
+        self._hands = Hands(performer, BudgetDialogue(services, hold, tenant=self._row.scope.tenant))
         self._facts: deque[Happening] = deque()
         self._kept = Kept()
         self._wake = asyncio.Event()
@@ -108,6 +109,7 @@ class Leg:
             leg=self._row.leg,
             position=Position(revision=self._row.revision, last_seq=self._row.last_seq),
             listener=self,
+            redactor=services.redactor,
         )
 
     @property
@@ -294,8 +296,7 @@ class Leg:
 
     def _start(self, activities: Sequence[Activity], run: RunState) -> None:
         for activity in activities:
-            assert self._performer is not None, "a caretaker has no work to start"
-            self._activities.start(activity, self._performer.begin(activity, run, self))
+            self._activities.start(activity, self._hands.begin(activity, run, self))
 
     def _is_new(self, activity: Activity) -> bool:
         return activity not in self._activities
@@ -364,16 +365,12 @@ class Leg:
         self._wake.set()
 
     def _failed(self, activity: Activity, error: BaseException) -> Happening:
-        """What the run was waiting for broke in a way nobody had foreseen. It must not wait for ever: a call goes on as one that raised,
-        anything else ends the run."""
-        at = self._services.time.now()
+        """What the run was waiting for broke in a way nobody had foreseen. It must not wait for ever."""
         if isinstance(error, LeaseLost):
             self.lose()
         else:
             self._services.telemetry.problem("activity_failed", error, uid=self.uid)
-        if isinstance(activity, RunCall):
-            return AttemptEnded(at=at, call_id=activity.call_id, attempt=activity.attempt, how=How.RAISED)
-        return Broke(at=at, code="internal", message=UNFORESEEN, details={})
+        return broke_off(activity, self._services.time.now())
 
     def _check_time(self) -> None:
         due = deadline(self._run)

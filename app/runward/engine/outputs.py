@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -21,8 +20,9 @@ from runward.core.ids import canonical_json
 from runward.core.kernel.frames import Frame
 from runward.core.runs.calls import MAX_DEPTH
 from runward.core.runs.facts import Broke, Happening, VerdictGiven
-from runward.core.text import clean, clean_json, is_clean, shorten, within_depth
+from runward.core.text import clean, shorten, within_depth
 from runward.engine.authors import AuthorFailed, call_author
+from runward.engine.reading import TooDeep, cleaned, read_json
 from runward.engine.services import Services
 from runward.engine.timing import finished_within
 from runward.ports.clock import Clock
@@ -63,11 +63,11 @@ class OutputReader:
     def read(self, text: str, *, wrapped: bool = False) -> Read:
         """The value, as JSON, that an answer's text stands for. `wrapped`: it was asked for as a property of an object."""
         try:
-            value = _parsed(_bare(text))
+            value = read_json(_bare(text))
+        except TooDeep:
+            return Read(complaint=TOO_DEEP)
         except (ValueError, RecursionError):
             return Read(complaint=NOT_JSON)
-        if text.count("[") + text.count("{") > MAX_DEPTH and not within_depth(value, MAX_DEPTH):
-            return Read(complaint=TOO_DEEP)
         return self._fitted(value[VALUE] if wrapped and isinstance(value, dict) and value.keys() == {VALUE} else value)
 
     def _fitted(self, value: Any) -> Read:
@@ -78,7 +78,7 @@ class OutputReader:
         try:
             made = self._adapter.validate_python(value)
             dumped = self._adapter.dump_python(made, mode="json", by_alias=True)
-            return Read(value=dumped if dumped == value else clean_json(dumped))
+            return Read(value=dumped if dumped == value else cleaned(dumped))
         except ValidationError as error:
             return Read(complaint=complaint_of(error, whole="the whole"))
         except Exception:  # noqa: BLE001 - a validator of the author's broke: what it says is not for the model
@@ -224,23 +224,3 @@ def _bare(text: str) -> str:
     opening, _, rest = stripped.partition("\n")
     language = opening[len(FENCE) :].strip()
     return rest[: -len(FENCE)] if rest and (not language or language.isalpha()) else text
-
-
-def _parsed(text: str) -> Any:
-    """The JSON of a text, cleaned. Raises ValueError for what is none, and for numbers beyond all bounds."""
-    value = _DECODER.decode(text)
-    return value if is_clean(text) and "\\u" not in text else clean_json(value)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        raise ValueError("a number beyond all bounds")
-    return value
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)

@@ -6,7 +6,7 @@ Operators see every tenant. Another caller with `ops` sees the runs of its own, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runward.core.errors import NotFound
@@ -40,10 +40,12 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """How many runs were deleted, and how many idempotency keys forgotten."""
+    """How many runs and budgets were deleted, and how many idempotency keys, and reservations of budgets, forgotten."""
 
-    runs: int
-    keys: int
+    runs: int = 0
+    keys: int = 0
+    budgets: int = 0
+    reservations: int = 0
 
 
 class Oversight:
@@ -144,17 +146,26 @@ class Oversight:
 
     # -- pruning -----------------------------------------------------------------------------------------------------------
 
-    async def prune(self, caller: Caller, *, runs_before: int | None, keys_before: int | None, limit: int) -> Pruned:
-        """Deletes ended runs last saved before a time, and forgets idempotency keys older than one, at most `limit` of each (R45)."""
+    async def prune(
+        self, caller: Caller, *, runs_before: int | None, keys_before: int | None, budgets_before: int | None, limit: int
+    ) -> Pruned:
+        """Deletes ended runs last saved before a time, forgets idempotency keys older than one, and deletes budgets that nobody has used
+        since one, with reservations that were over by then; at most `limit` of each (R45)."""
         caller.require(Permission.OPS)
         caller.require_operator()
-        store = self._services.store
-        runs = keys = 0
+        store, budgets = self._services.store, self._services.budgets
+        done = Pruned()
         if runs_before is not None:
             runs = await in_batches(lambda most: store.prune(ended_before=runs_before, limit=most), limit)
+            done = replace(done, runs=runs)
         if keys_before is not None:
             keys = await in_batches(lambda most: store.prune_keys(created_before=keys_before, limit=most), limit)
-        return Pruned(runs=runs, keys=keys)
+            done = replace(done, keys=keys)
+        if budgets_before is not None:
+            forgotten = await in_batches(lambda most: budgets.prune_reservations(made_before=budgets_before, limit=most), limit)
+            unused = await in_batches(lambda most: budgets.prune(used_before=budgets_before, limit=most), limit)
+            done = replace(done, budgets=unused, reservations=forgotten)
+        return done
 
 
 async def in_batches(delete: Callable[[int], Awaitable[int]], limit: int) -> int:

@@ -14,12 +14,12 @@ from runward.core.kernel.actor import Envelope
 from runward.core.messages import Message
 from runward.core.runs.calls import Call, CallStage
 from runward.core.runs.decide import (
-    Activity,
     CallModel,
     CheckEvidence,
     ChooseModel,
     GuardInput,
     GuardOutput,
+    Performed,
     Probe,
     Project,
     RunCall,
@@ -76,12 +76,12 @@ class Performer:
         self._circuits = circuits
         self._generator = Generator(row, deployed, services, circuits=circuits, policy=lambda: self._contexts.policy)
         self._contexts = Contexts(row, deployed, seal, self._generator)
-        self._guards = Guards(deployed.agent.guardrails, services.telemetry)
+        self._guards = Guards(deployed.agent.guardrails, services.telemetry, services.clock)
         self._output_reader: OutputReader | None = None
         self._requested_tools: Mapping[str, Offer] | None = None
         self.transcript = Transcript(services, hold, row.uid)
 
-    def begin(self, activity: Activity, run: RunState, driver: Driver) -> Running:
+    def begin(self, activity: Performed, run: RunState, driver: Driver) -> Running:
         """The activity, ready to run. `run` is the state that asked for it."""
         self._generator.bind(driver)
         match activity:
@@ -295,6 +295,7 @@ class Performer:
             guards=self._guards,
             context=self._contexts.of_call(run, call, await self.transcript.messages(), host),
             tool_name=call.name,
+            guard_seconds=run.limits.model_timeout_seconds,
         )
 
     def _requested(self) -> Mapping[str, Offer]:

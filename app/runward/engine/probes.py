@@ -42,6 +42,9 @@ WRITES: Mapping[str, str] = {
 PLACES: Mapping[str, str] = {
     "before_model": "a model is about to be called",
     "after_model": "the model has answered, and nothing of that is stored",
+    "before_budget": "the budgets of a run are about to be asked; what is reserved is stored",
+    "after_budget": "they have answered, and nothing of that is stored",
+    "before_settle": "they are about to be told what a model call has cost",
     "before_effect": "a tool is about to be called; its receipt is stored",
     "after_effect": "the tool has returned or raised, and nothing of that is stored",
     "before_projection": "an executed call is about to be shown to its author's `to_model_output`",

@@ -13,12 +13,13 @@ from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.mail import Mail, MailKind
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.core.redaction import SECRETS, shown_arguments
+from runward.core.redaction import SECRETS, Redactor, shown_arguments
 from runward.core.runs import view
 from runward.core.runs.state import KIND
 from runward.core.times import optional_rfc3339, rfc3339
 from runward.engine.callers import Caller, Permission
 from runward.engine.found import readable, run_of, state_of
+from runward.engine.hiding import view_hidden
 from runward.engine.pages import Page, cursor_of, horizon, mark_of, opened
 from runward.engine.repeats import sender_shown
 from runward.engine.services import Services
@@ -67,7 +68,7 @@ class Queries:
         if row.mail_received > row.mail_applied and not row.status.ended:
             unapplied = await self._services.reads.mail(row.uid, after=row.mail_applied, limit=None)
             arrived = frozenset(mail.key for mail in unapplied)
-        return shown(row, arrived)
+        return shown(row, arrived, self._services.redactor)
 
     async def accounting(self, caller: Caller, run_id: str) -> dict[str, Any]:
         """What the run costs, by model. Raises NotFound."""
@@ -100,7 +101,7 @@ class Queries:
         last = rows[-1] if rows and more else None
         at = None if last is None else last.ended_at if query.order is Order.ENDED else last.created_at
         following = None if last is None or at is None else cursor_of(mark, at, last.uid)
-        return Page(data=[shown(row).shown for row in rows], next_cursor=following)
+        return Page(data=[shown(row, redactor=self._services.redactor).shown for row in rows], next_cursor=following)
 
     async def messages(self, caller: Caller, run_id: str, *, after: int, limit: int) -> Transcript:
         """A page of the transcript, as far as the state that is read with it knows it: what came since is in the events after it."""
@@ -158,10 +159,11 @@ class Queries:
                 waiting.cancel()
 
 
-def shown(row: Envelope, arrived: Container[str] = ()) -> RunView:
+def shown(row: Envelope, arrived: Container[str] = (), redactor: Redactor = SECRETS) -> RunView:
     """An actor's row as the run it is; what a newer version wrote is shown as far as its columns tell (R41a)."""
     run = readable(row) or view.from_columns(row)
-    return RunView(uid=row.uid, revision=row.revision, last_seq=row.last_seq, status=row.status, shown=view.view(row, run, arrived))
+    seen = view_hidden(view.view(row, run, arrived), redactor)
+    return RunView(uid=row.uid, revision=row.revision, last_seq=row.last_seq, status=row.status, shown=seen)
 
 
 def is_over(status: Status, until: Until) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from runward.core.kernel.actor import Envelope, Status
-from runward.core.kernel.mail import approval_key, client_key, question_key
+from runward.core.kernel.mail import approval_key, budget_key, client_key, question_key
 from runward.core.runs.answers import CIRCUIT_OPEN
 from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.dues import deadline
+from runward.core.runs.shared import BudgetWait
 from runward.core.runs.state import RunState
 from runward.core.runs.view import key_of
 from runward.core.times import optional_rfc3339, rfc3339
@@ -57,6 +58,9 @@ def waits(row: Envelope, run: RunState, arrived: Container[str]) -> Iterator[Wai
             todo = f"Find out, then POST /runs/{row.public_id}/reconcile with retry, result or error."
             reason = Reason(code="waits_for_unknown_effect", detail=detail, next=todo)
             yield Waiting(kind="unknown_effect", id=effect.tool_call_id, since=effect.started_at, due_at=None, reason=reason)
+    budget = run.budget_wait
+    if budget is not None and budget_key(budget.id) not in arrived:
+        yield Waiting(kind="budget", id=budget.key, since=budget.since, due_at=budget.due_at, reason=_budget(budget))
     if run.hold is not None:
         by = "" if run.hold.by is None else f" by {run.hold.by}"
         todo = f'POST /runs/{row.public_id}/resume with {{"release_hold": true}}.'
@@ -95,6 +99,13 @@ def _call(row: Envelope, call: Call) -> Waiting | None:
             detail = f"Call {call.id} of {call.name} waits until {optional_rfc3339(awaited.due_at)}."
             reason = Reason(code="waits_for_timer", detail=detail, next=GOES_ON)
             return Waiting(kind="timer", id=call.id, since=since, due_at=awaited.due_at, reason=reason)
+
+
+def _budget(wait: BudgetWait) -> Reason:
+    detail = f"The budget {wait.key} has too little left for the next model call."
+    if wait.due_at is not None:
+        detail += f" The run asks it again at {rfc3339(wait.due_at)}."
+    return Reason(code="waits_for_budget", detail=detail, next=f"PATCH /budgets/{wait.key} with more: the run goes on by itself.")
 
 
 def _expiry(at: int | None, what: str = "answer as expired") -> str:

@@ -78,7 +78,7 @@ class Screener:
         calls = [call for call in self._run.turn if call.stage in (CallStage.PROPOSED, CallStage.CLEARED)]
         for call in calls:
             offer = offers.get(call.name) if call.offered else None
-            if offer is not None and not self._policy().permits(call.name, offer.traits.effect.value):
+            if offer is not None and not self._policy().permits(offer.traits):
                 message = f"The policy does not allow the tool {call.name!r}, which the model called."
                 return self._broke("tool_not_allowed", message, {"tool_name": call.name})
         screenings = [await self._screening(call, offers) for call in calls]
@@ -90,11 +90,12 @@ class Screener:
         offer = offers.get(call.name)
         if offer is None or not call.offered:
             return _refused(call, "unknown_tool", _unknown_tool(call.name, offers))
-        _, canonical = parse_arguments(call.arguments)
+        _, canonical = parse_arguments(call.arguments if call.given is None else call.given)
         if canonical is None:
             message = f"The arguments must be a JSON object of at most {MAX_ARGUMENT_BYTES // 1024} KiB."
             return Screening(call_id=call.id, traits=offer.traits, arguments="", refusal=_error("invalid_arguments", message))
-        passage = await self._guards.call(call, json.loads(canonical), self._context_of)
+        seconds = self._run.limits.model_timeout_seconds
+        passage = await self._guards.call(call, json.loads(canonical), self._context_of, seconds=seconds)
         traits = replace(offer.traits, projects=offer.traits.projects or self._guards.of_results)
         if passage.blocked is not None:
             blocked = _error("blocked", passage.blocked)
@@ -157,7 +158,7 @@ def _rewritten(passage: Passage, canonical: str) -> tuple[Mapping[str, Any], str
 def approval_for(agent: Agent, policy: Policy, traits: ToolTraits) -> tuple[Approval | None, bool]:
     """How calls of a tool are approved, by its author or the run's policy; the policy's word is `always`."""
     own = next((tool.approval for tool in agent.tools if tool.name == traits.name), None)
-    always = policy.asks(traits.name, traits.effect.value)
+    always = policy.asks(traits)
     return (own or Approval() if always else own), always
 
 

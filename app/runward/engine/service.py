@@ -12,6 +12,7 @@ from runward.agents.registry import Registry
 from runward.core.errors import DefinitionError, Unavailable
 from runward.core.kernel.commit import Claimed
 from runward.engine.approvals import Approvals
+from runward.engine.budgets import BudgetDesk
 from runward.engine.catalog import Catalog, published
 from runward.engine.circuits import Circuits
 from runward.engine.commands import Commands
@@ -90,6 +91,7 @@ class Service:
         self.approvals = Approvals(services, self.deliveries)
         self.oversight = Oversight(services, self.whys)
         self.rebinding = Rebinding(services, self.catalog)
+        self.budgets = BudgetDesk(services)
         self.worker: Worker | None = None
         self.worker_left = asyncio.Event()
         """Set once the worker has drained because an operator asked for it; the rest of the process goes on."""

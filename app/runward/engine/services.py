@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from runward.core.redaction import SECRETS, Redactor
 from runward.engine.probes import FaultPoints
 from runward.engine.timing import StoreTime
+from runward.ports.budgets import Budgets
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
@@ -25,6 +26,7 @@ class Services:
     reads: Reads
     directory: Directory
     singletons: Singletons
+    budgets: Budgets
     bus: Bus
     clock: Clock
     chance: Chance
@@ -56,7 +58,8 @@ class CircuitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How a worker works. Seconds, unless named otherwise."""
+    """How a worker works. Seconds, unless named otherwise. `per_key` and `per_tenant` bound how many runs of one concurrency key, and of
+    one tenant, all workers drive at a time; None does not."""
 
     concurrency: int = 32
     lease_ttl: float = 30.0
@@ -67,4 +70,6 @@ class WorkerSettings:
     max_recoveries: int = 5
     recovery_delay: float = 2.0
     loop_stall: float = 300.0
+    per_key: int = 1
+    per_tenant: int | None = None
     circuit: CircuitSettings = CircuitSettings()

@@ -159,12 +159,14 @@ class ToolAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """What is shown of a call's raw result, and by whom: `project` is the author's function of its tool, None where there is none."""
+    """What is shown of a call's raw result, and by whom: `project` is the author's function of its tool, None where there is none.
+    `guard_seconds` bounds how long guardrails look at it."""
 
     project: Callable[[Any, Any], Awaitable[Returned]] | None
     guards: Guards
     context: Any
     tool_name: str
+    guard_seconds: float
 
 
 class Projection:
@@ -206,7 +208,7 @@ class Projection:
 
     async def _guarded(self, result: Result, showing: Showing) -> Projected:
         """Guardrails change only what the model sees: what the tool returned is on the receipt."""
-        passage = await showing.guards.result(result.output, showing.context)
+        passage = await showing.guards.result(result.output, showing.context, seconds=showing.guard_seconds)
         if passage.blocked is not None:
             return self._projected(Result(output=passage.blocked, is_error=True, outcome="blocked"), passage.said)
         if any(each.action == "rewrite" for each in passage.said):

@@ -1,4 +1,5 @@
-"""Upkeep: what has to be done once in a while and by one process at a time. It forgets dead workers and old keys, and prunes old runs."""
+"""Upkeep: what has to be done once in a while and by one process at a time. It forgets dead workers, old keys and
+old reservations, and prunes old runs."""
 
 from __future__ import annotations
 
@@ -50,12 +51,14 @@ class Upkeep:
         workers = await self._services.directory.forget_silent_workers(self._silent_ms)
         keys_before = now - round(settings.idempotency_retention * 1000)
         keys = await self._pruned(lambda most: store.prune_keys(created_before=keys_before, limit=most))
+        budgets = self._services.budgets
+        reservations = await self._pruned(lambda most: budgets.prune_reservations(made_before=keys_before, limit=most))
         runs = 0
         if settings.run_retention is not None:
             runs_before = now - round(settings.run_retention * 1000)
             runs = await self._pruned(lambda most: store.prune(ended_before=runs_before, limit=most))
-        if workers or keys or runs:
-            self._services.telemetry.event("upkeep", workers=workers, keys=keys, runs=runs)
+        if workers or keys or reservations or runs:
+            self._services.telemetry.event("upkeep", workers=workers, keys=keys, reservations=reservations, runs=runs)
         return True
 
     async def leave(self) -> None:

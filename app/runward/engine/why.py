@@ -37,8 +37,9 @@ class Whys:
         now = await self._services.store.now()  # read behind the row: by this process's idea of the time its own row may lie ahead
         workers = await self.live_workers(now)
         reasons = [*self._state(row, run, now), *(each.reason for each in waiting)]
+        bounds = await self._bounds(caller, row, now)
         if self._is_due(row, now):
-            reasons += await self._takers(caller, row, workers, now)
+            reasons += bounds or await self._takers(caller, row, workers, now)
         held = row.lease_owner is not None and row.lease_until is not None
         return {
             "run_id": row.public_id,
@@ -46,7 +47,7 @@ class Whys:
             "since": rfc3339(since(row, run)),
             "waiting_on": [each.shown for each in waiting],
             "lease": {"worker": row.lease_owner, "expires_at": rfc3339(row.lease_until)} if held and row.lease_until else None,
-            "claimable": self._is_due(row, now) and any(self._can(worker, row, now) for worker in workers),
+            "claimable": self._is_due(row, now) and not bounds and any(self._can(worker, row, now) for worker in workers),
             "reasons": told(iter(reasons)),
         }
 
@@ -129,6 +130,25 @@ class Whys:
         exhausted = row.lease_until is not None and row.recoveries >= self._working.max_recoveries
         return care or exhausted or row.binding in worker.bindings
 
+    async def _bounds(self, caller: Caller, row: Envelope, now: int) -> list[Reason]:
+        """What of the run's own tenant keeps it from being taken: as many as may be are being driven. Care is not bounded."""
+        bounded = row.concurrency_key is not None or self._working.per_tenant is not None
+        if not bounded or row.lease_owner is not None or not self._is_due(row, now) or (row.care_at is not None and row.care_at <= now):
+            return []
+        taken = await self._services.reads.slots_taken(row.scope.tenant, row.concurrency_key)
+        reasons = []
+        if row.concurrency_key is not None and taken.of_key >= self._working.per_key:
+            ahead = await self._ahead(caller, row, now, same_key=True)
+            detail = f"{taken.of_key} runs with its concurrency_key are being driven, as many as may be; {ahead} wait before this one."
+            todo = "Wait until one of them is done, waits for somebody, or is cancelled. RUNWARD_CONCURRENCY_PER_KEY is how many may be."
+            reasons.append(Reason(code="concurrency_key_full", detail=detail, next=todo))
+        if self._working.per_tenant is not None and taken.of_tenant >= self._working.per_tenant:
+            ahead = await self._ahead(caller, row, now)
+            detail = f"{taken.of_tenant} runs of its tenant are being driven, as many as may be; {ahead} wait before this one."
+            todo = "Wait until one of them is done or waits for somebody. RUNWARD_CONCURRENCY_PER_TENANT is how many may be."
+            reasons.append(Reason(code="tenant_at_limit", detail=detail, next=todo))
+        return reasons
+
     async def _takers(self, caller: Caller, row: Envelope, workers: Sequence[WorkerRow], now: int) -> list[Reason]:
         """Why nobody has taken a run that could be taken."""
         staying = [worker for worker in workers if not worker.draining and not worker.asked_to_drain]
@@ -149,13 +169,19 @@ class Whys:
 
     async def _place(self, caller: Caller, row: Envelope, now: int) -> str:
         """The run's place in its queue, among the runs that the caller may see."""
+        ahead = await self._ahead(caller, row, now)
+        return f"It is in the queue, behind {ahead}, and a worker has a free slot."
+
+    async def _ahead(self, caller: Caller, row: Envelope, now: int, *, same_key: bool = False) -> str:
+        """How many runs are before this one of those that the caller may see."""
         query = ActorQuery(
             kind=KIND, scope=caller.reads, statuses=(Status.QUEUED,), agent=row.agent, order=Order.OLDEST, horizon=now, limit=QUEUE_LOOK
         )
         rows = await self._services.reads.list(query)
-        ahead = sum(_goes_first(other, row, now) for other in rows)
+        of_key = [other for other in rows if not same_key or other.concurrency_key == row.concurrency_key]
+        ahead = sum(_goes_first(other, row, now) for other in of_key)
         least = "at least " if len(rows) == QUEUE_LOOK else ""
-        return f"It is in the queue, behind {least}{ahead} other runs that you may see, and a worker has a free slot."
+        return f"{least}{ahead} other runs that you may see"
 
 
 def _goes_first(other: Envelope, row: Envelope, now: int) -> bool:

@@ -179,6 +179,8 @@ class Worker:
             ttl_ms=round(self._settings.lease_ttl * 1000),
             recovery_delay_ms=round(self._settings.recovery_delay * 1000),
             max_recoveries=self._settings.max_recoveries,
+            per_key=self._settings.per_key,
+            per_tenant=self._settings.per_tenant,
         )
         self._unsettled = self._claiming = True
         sent_at = self._services.clock.monotonic()
@@ -204,11 +206,12 @@ class Worker:
 
     def _begin(self, claimed: Claimed, sent_at: float) -> None:
         row = claimed.envelope
-        deployed = self._deployments.get(row.binding)
+        drivable = not row.status.ended and row.has_turn(per_tenant=self._settings.per_tenant is not None)
+        deployed = self._deployments.get(row.binding) if drivable else None
         hold = Hold(self._services.clock, self._settings.lease_ttl, sent_at, self._heartbeat.renew_soon)
         leg = Leg(
             claimed=claimed,
-            performer=None if deployed is None or row.status.ended else self._performer(claimed, deployed, hold),
+            performer=None if deployed is None else self._performer(claimed, deployed, hold),
             worker=self.owner,
             max_recoveries=self._settings.max_recoveries,
             hold=hold,

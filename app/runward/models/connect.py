@@ -80,7 +80,8 @@ class Providers:
             from runward.models import with_openai
 
             return with_openai.chat(name, model, self._providers[provider], any_options, tells_sent=False)
-        return Opened(model=inferred, dialect=Dialect(format=format_of(name), thinks_back=_all), options=any_options, tells_sent=False)
+        dialect = Dialect(format=format_of(name), thinks_back=_all, url_types=())  # for some of them the library fetches files here
+        return Opened(model=inferred, dialect=dialect, options=any_options, tells_sent=False)
 
     def _inferred(self, provider: str) -> Provider[Any]:
         if provider not in self._providers:

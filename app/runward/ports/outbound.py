@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 from runward.core.errors import RunwardError
 
 Fault = Literal["too_large", "undecodable", "cut_off"]
-"""Why an answer has no body that could be used, though its status is known."""
+"""Why an answer has no body that could be used, though its status is known. `undecodable`: it came in an encoding, or in a way, that nobody
+reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

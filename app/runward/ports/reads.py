@@ -103,6 +103,14 @@ class ApprovalQuery:
     limit: int = 100
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsTaken:
+    """How many leases count where leases are bounded: those of a concurrency key, and those of a tenant."""
+
+    of_key: int
+    of_tenant: int
+
+
 PAGE_BYTES = 262_144
 """How many bytes of frames one read gives, and at least one frame: whoever reads slowly holds no more than that."""
 
@@ -165,6 +173,10 @@ class Reads(Protocol):
     async def held(self, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
         """At most `limit` actors under a lease that the scope may see, behind a place, over `(lease_until, uid)`; None sees all. With
         `lapsed_for_ms` only those whose lease ran out longer ago than that by the store's clock. A renewal moves an actor."""
+        ...
+
+    async def slots_taken(self, tenant: str, key: str | None) -> SlotsTaken:
+        """How many slots are taken of a tenant, and of a concurrency key of it, which None has none of."""
         ...
 
     async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:

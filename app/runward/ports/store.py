@@ -41,6 +41,9 @@ class ClaimRequest:
 
     A recovered actor waits, after its lease ran out, for `recovery_delay_ms` x 2^(recoveries - 1) more when it is a suspect. Actors with
     `max_recoveries` recoveries are taken whatever their binding.
+
+    `per_key` bounds how many leases the actors of one `concurrency_key` of a tenant have at a time, `per_tenant` those of a tenant; None
+    does not.
     """
 
     owner: str
@@ -51,6 +54,8 @@ class ClaimRequest:
     ttl_ms: int
     recovery_delay_ms: int
     max_recoveries: int
+    per_key: int = 1
+    per_tenant: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,15 +145,23 @@ class Store(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        """Takes actors to drive, in one statement, skipping what others have locked. They are of two kinds:
+        """Takes actors to drive, in one write, skipping what others have locked. They are of two kinds:
 
-        - *ready*: `queued` or `suspended` ones of the given bindings without a lease whose `ready_at` is due; the lowest ranks of all
-          bindings first;
+        - *ready*: `queued` or `suspended` ones of the given bindings without a lease whose `ready_at` is due. Tenants take turns: first
+          those of the tenant that has the fewest leases, counting those that this claim gives; among equals whoever had its turn with
+          this store the longest time ago; then, and within a tenant, the lowest ranks of all bindings. A store may learn one claim late
+          that several tenants wait;
         - *overdue*: those whose lease has run out (`lease_until` past), of the given bindings, suspects only after their delay, at most
           `suspects` of them; or of any binding once `max_recoveries` is reached, or when `care_at` is due; and those without a lease whose
           `care_at` is due, whatever their binding or status, also when they are ready besides; what has been due longest first.
 
         First come so many overdue ones as the request says, then the ready ones, then the other overdue ones, all up to the limit.
+
+        A ready one is taken only while its `concurrency_key`, if it has one, and its tenant have fewer leases than the request allows, and
+        gets a slot of the key, and of the tenant where that is bounded. No two leases ever have the same slot, however many claim at once.
+        A lapsed lease keeps its slots for whoever recovers it; a lease taken for care has none and is not bounded, since care runs no
+        author code. How a tenant's queue is read is the adapter's: however much waits, a claim reads a bounded part of it, in which every
+        tenant and every key comes up.
 
         A taken one gets: owner, `lease_until` = now + ttl, leg + 1, revision + 1, status `running` (an ended one keeps its own),
         `started_at` when it had none, no `drain_leg`, no `ready_at`; a lease that had run out counts one recovery more. `care_at`

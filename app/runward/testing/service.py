@@ -27,7 +27,7 @@ from runward.engine.timing import StoreTime
 from runward.models.clients import ModelClients
 from runward.models.prices import PriceTable
 from runward.ports.telemetry import Telemetry
-from runward.stores.memory import LocalBus, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
+from runward.stores.memory import LocalBus, MemoryBudgets, MemoryDatabase, MemoryDirectory, MemoryReads, MemorySingletons, MemoryStore
 from runward.telemetry import logging_telemetry
 from runward.testing.clock import VirtualClock
 from runward.testing.tools import WatchedTool, watched
@@ -104,6 +104,7 @@ class TestService:
             reads=MemoryReads(database),
             directory=MemoryDirectory(database),
             singletons=MemorySingletons(database),
+            budgets=MemoryBudgets(database),
             bus=LocalBus(),
             clock=self.clock,
             chance=SystemChance(),

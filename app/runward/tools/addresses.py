@@ -51,7 +51,7 @@ _V4: Final[Mapping[str, Kind]] = {
 }
 _V6: Final[Mapping[str, Kind]] = {
     "::1/128": Kind.LOOPBACK,
-    "fd00:ec2::254/128": Kind.METADATA,
+    "fd00:ec2::/32": Kind.METADATA,
     "fd20:ce::254/128": Kind.METADATA,
     "fc00::/7": Kind.PRIVATE,
     "fe80::/10": Kind.LINK_LOCAL,

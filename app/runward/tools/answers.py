@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
+from typing import Final
 
 import httpx
 
 from runward.ports.outbound import Fault, Incoming
+
+FREE_PIECES: Final = 2_000
+BYTES_A_PIECE: Final = 16
+"""How few bytes the pieces that a body comes in may have on average, after so many of them: a chunk of one byte costs as much as one of a
+thousand, and nobody's other runs are to wait for a million of them."""
 
 
 async def received(response: httpx.Response, max_bytes: int, deadline: float) -> Incoming:
@@ -30,11 +36,14 @@ async def received(response: httpx.Response, max_bytes: int, deadline: float) ->
 async def _body(response: httpx.Response, inflater: _Inflater | None, max_bytes: int) -> bytes:
     """The body, decompressed. Reading ends where it is longer than it may be, compressed or not. Raises _Broken."""
     assert isinstance(response.stream, httpx.AsyncByteStream)
-    body, taken = bytearray(), 0
+    body, taken, pieces = bytearray(), 0, 0
     async for piece in response.stream:
         taken += len(piece)
+        pieces += 1
         if taken > max_bytes:
             raise _Broken("too_large")
+        if pieces > FREE_PIECES + taken // BYTES_A_PIECE:
+            raise _Broken("undecodable")
         body += piece if inflater is None else inflater.feed(piece, max_bytes - len(body))
         if len(body) > max_bytes:
             raise _Broken("too_large")

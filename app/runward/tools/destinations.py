@@ -18,6 +18,8 @@ OPENED: Final = "RUNWARD_OUTBOUND_HOSTS"
 ONLY: Final = "RUNWARD_OUTBOUND_ONLY"
 PLAIN_HTTP: Final = "RUNWARD_OUTBOUND_PLAIN_HTTP"
 
+OUTSIDER: Final = f"a host that is not in {OPENED} redirects to one that is"
+
 MAX_URL_LENGTH: Final = 8_192
 PORTS: Final = {"http": 80, "https": 443}
 
@@ -71,17 +73,21 @@ class Destinations:
     only: tuple[Place, ...] = ()
     plain_http: bool = False
 
-    def admit(self, target: Target) -> None:
-        """Looks at a URL, before its name is resolved. Raises OutboundRefused."""
-        opened = self.is_opened(target)
-        if self.only and not opened and not any(place.covers(target) for place in self.only):
+    def admit(self, target: Target, *, led: bool = False) -> None:
+        """Looks at a URL, before its name is resolved. Raises OutboundRefused.
+
+        `led`: somebody outside led here, by a redirect. Nobody outside leads inside: hosts are opened for those who name them themselves.
+        """
+        named = self.is_opened(target)
+        opened = named and not led
+        if self.only and not named and not any(place.covers(target) for place in self.only):
             _refuse(target, f"this service reaches only the hosts that are listed in {ONLY} or {OPENED}")
         if target.scheme == "http" and not opened and not self.plain_http:
-            _refuse(target, f"it has no TLS; use https, list the host in {OPENED}, or set {PLAIN_HTTP}=any")
+            _refuse(target, OUTSIDER if named else f"it has no TLS; use https, list the host in {OPENED}, or set {PLAIN_HTTP}=any")
         if target.address is not None:
-            self.admit_address(target, target.address)
+            self.admit_address(target, target.address, led=led)
 
-    def admit_address(self, target: Target, address: Address) -> None:
+    def admit_address(self, target: Target, address: Address, *, led: bool = False) -> None:
         """Looks at an address that is about to be connected to for a URL. Raises OutboundRefused.
 
         An opened name leads inside; to a metadata service leads only its own address, opened as such.
@@ -91,6 +97,8 @@ class Destinations:
             return
         if not self.is_opened(target):
             _refuse(target, f"it leads to a {kind} address; if tools may go there, list the host in {OPENED}")
+        if led:
+            _refuse(target, OUTSIDER)
         if target.address is None and kind not in INTERNAL:
             _refuse(target, f"the name leads to a {kind} address, and an entry in {OPENED} opens those only by the address itself")
 
@@ -138,22 +146,23 @@ def _refuse(target: Target, why: str) -> NoReturn:
 
 def places_of(entries: Sequence[str], *, setting: str) -> tuple[Place, ...]:
     """The entries of a setting: `erp.internal`, `127.0.0.1:9000`, `[::1]:9000`, `*.corp.example`. Raises DefinitionError, naming it."""
-    return tuple(_place(entry, setting) for entry in entries)
+    return tuple(_place(entry, f"{setting}: entry {number}") for number, entry in enumerate(entries, start=1))
 
 
-def _place(entry: str, setting: str) -> Place:
+def _place(entry: str, which: str) -> Place:
     found = _PLACE.fullmatch(entry)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 65_536):
-        raise _malformed(entry, setting)
+        raise _malformed(which)
     try:
         target = target_of(f"https://{found['host']}/")
     except OutboundRefused:
-        raise _malformed(entry, setting) from None
+        raise _malformed(which) from None
     if found["below"] and target.address is not None:
-        raise _malformed(entry, setting)
+        raise _malformed(which)
     return Place(host=target.host, port=port, below=found["below"] is not None)
 
 
-def _malformed(entry: str, setting: str) -> DefinitionError:
-    return DefinitionError(f"{setting}: {entry!r} is not host, host:port or *.host, as in erp.internal, 127.0.0.1:9000 or *.corp.example.")
+def _malformed(which: str) -> DefinitionError:
+    """Its text is not shown: it may be a URL with a password in it."""
+    return DefinitionError(f"{which} is not host, host:port or *.host, as in erp.internal, 127.0.0.1:9000 or *.corp.example.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from runward.agents.annotations import UNRESOLVED
-from runward.agents.elsewhere import HttpTool
+from runward.agents.elsewhere import IN_QUERY, HttpTool
 from runward.agents.schemas import Schema
 from runward.agents.templates import with_references
 from runward.core.errors import ToolError, UnknownOutcome
@@ -59,7 +59,7 @@ class HttpBody:
         for value in values.values():
             self._secrets.learn(value)
         self._headers = tuple((name, with_references(text, values)) for name, text in tool.headers.items())
-        self._template = Template(tool.url, values, in_query=tool.method in ("GET", "DELETE"))
+        self._template = Template(tool.url, values, in_query=tool.method in IN_QUERY)
         self._schema = Schema(tool.parameters, of=of)
         self._results = Recorder(UNRESOLVED, output_schema=tool.output_schema, max_bytes=max_result_bytes, projected=False, of=of)
 
@@ -100,7 +100,7 @@ class HttpBody:
         given = {name.lower() for name, _ in self._headers}
         headers = [*self._headers]
         body = None
-        if self._method not in ("GET", "DELETE"):
+        if self._method not in IN_QUERY:
             body = json.dumps(rest, separators=(",", ":")).encode()
             if "content-type" not in given:
                 headers.append(("Content-Type", "application/json"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from runward.agents.templates import has_dot_segments, placeholders, with_arguments
+from runward.agents.templates import has_dot_segments, placeholders, query_names, with_arguments
 
 MAX_URL_LENGTH: Final = 8_000
 
@@ -27,6 +27,7 @@ class Template:
         self._values = values
         self._in_query = in_query
         self._placeholders = placeholders(url)
+        self._taken = query_names(url)
 
     def fill(self, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The URL, and what is left for the body. Raises Misfit."""
@@ -36,6 +37,8 @@ class Template:
         if has_dot_segments(path):
             raise Misfit("they would lead to another path")
         rest = {name: value for name, value in arguments.items() if name not in filled}
+        if self._in_query and not self._taken.isdisjoint(rest):
+            raise Misfit("some of them are set by the tool itself")
         if self._in_query and (query := "&".join(_pairs(rest))):
             url += ("&" if "?" in url else "?") + query
         if len(url) > MAX_URL_LENGTH:

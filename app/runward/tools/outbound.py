@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
@@ -25,6 +24,7 @@ from runward.ports.telemetry import Telemetry
 from runward.tools.addresses import Address
 from runward.tools.answers import received
 from runward.tools.destinations import Destinations, Target, target_of
+from runward.tools.names import Resolve, Resolver
 
 CONNECT_SECONDS: Final = 5.0
 """How long a name may take to be resolved, and each of its addresses to be connected to, TLS included."""
@@ -39,24 +39,16 @@ SEE_OTHER: Final = 303
 """It was done: what came of it is elsewhere."""
 FOLLOWED: Final = frozenset({301, 302, SEE_OTHER, *REPEATED})
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a name. Raises OSError."""
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name as this machine knows them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for _, _, _, _, address in found))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hop:
-    """A request to one place. `origin` is where its headers belong."""
+    """A request to one place. `origin` is where its headers belong. `led`: somebody outside has redirected to here."""
 
     method: str
     target: Target
     origin: tuple[str, str, int]
     body: bytes | None
+    led: bool = False
 
 
 class GuardedClient:
@@ -71,13 +63,13 @@ class GuardedClient:
         *,
         telemetry: Telemetry,
         redact: Callable[[str], str] = str,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         transport: Callable[[ssl.SSLContext], httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         self._destinations = destinations
         self._telemetry = telemetry
         self._redact = redact
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
         self._transport = transport or _transport
         self._tls = _tls()
 
@@ -105,7 +97,7 @@ class GuardedClient:
                     onward = _onward(hop, response)
                     if onward is None:
                         return await received(response, outgoing.max_bytes, deadline)
-                    hop = onward
+                    hop = replace(onward, led=hop.led or not self._destinations.is_opened(hop.target))
             except OutboundError as error:
                 error.sent = error.sent or done
                 raise
@@ -130,7 +122,7 @@ class GuardedClient:
         failure: OutboundError | None = None
         try:
             async with asyncio.timeout_at(deadline):
-                for address in await self._addresses(hop.target, outgoing.timeout_seconds):
+                for address in await self._addresses(hop, outgoing.timeout_seconds):
                     try:
                         return await transport.handle_async_request(_request(hop, address, outgoing, sent))
                     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
@@ -142,9 +134,10 @@ class GuardedClient:
             failure = kind(f"{hop.target.host} did not answer in time.", sent=sent.begun)
         raise failure or Unreachable(f"The name {hop.target.host} has no address.")
 
-    async def _addresses(self, target: Target, within: float) -> Sequence[Address]:
+    async def _addresses(self, hop: _Hop, within: float) -> Sequence[Address]:
         """The addresses to connect to, each of them looked at. Raises OutboundRefused where one of them is not to be, and Unreachable."""
-        self._destinations.admit(target)
+        target = hop.target
+        self._destinations.admit(target, led=hop.led)
         if target.address is not None:
             return (target.address,)
         try:
@@ -154,7 +147,7 @@ class GuardedClient:
             raise Unreachable(f"The name {target.host} cannot be resolved.") from error
         addresses = [ip_address(each) for each in found]
         for address in addresses:
-            self._destinations.admit_address(target, address)
+            self._destinations.admit_address(target, address, led=hop.led)
         return addresses[:MAX_ADDRESSES]
 
 
@@ -207,9 +200,10 @@ def _onward(hop: _Hop, response: httpx.Response) -> _Hop | None:
         target = target_of(str(hop.target.url.join(location)))
     except httpx.InvalidURL:
         raise OutboundRefused(f"{hop.target.host} redirects to what is no URL.", why="it is redirected to what is no URL") from None
+    onward = replace(hop, target=target)
     if response.status_code == SEE_OTHER:
-        return replace(hop, method="GET", body=None, target=target)
-    return replace(hop, target=target) if hop.method == "GET" or target.origin == hop.origin else None
+        return replace(onward, method="GET", body=None)
+    return onward if hop.method == "GET" or target.origin == hop.origin else None
 
 
 def _failure(target: Target, error: Exception, *, sent: bool) -> OutboundError:

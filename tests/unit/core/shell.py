@@ -6,17 +6,21 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runward.core import budgets
 from runward.core.kernel.records import Stage
 from runward.core.runs import codec
 from runward.core.runs.apply import apply
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
 from runward.core.runs.budget import bounded, only_the_state_tells
 from runward.core.runs.budget import reserved as reserved_by
 from runward.core.runs.calls import CallStage, How
 from runward.core.runs.decide import (
     Activity,
+    AskBudgets,
     CallModel,
     CheckEvidence,
     ChooseModel,
+    CloseBudget,
     Decision,
     GuardInput,
     GuardOutput,
@@ -37,8 +41,6 @@ from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Close,
-    GenerationAsked,
-    GenerationEnded,
     Happening,
     InputGuarded,
     LegStarted,
@@ -51,6 +53,7 @@ from runward.core.runs.facts import (
 )
 from runward.core.runs.inputs import in_order
 from runward.core.runs.ledger import CallTerms
+from runward.core.runs.sharing import to_close
 from runward.core.runs.state import RunState
 from runward.core.runs.view import control, view
 from tests.unit.core.driving import MOST_MOVES, row_of
@@ -216,15 +219,15 @@ class Leg:
         return False
 
     def _act(self, work: Work) -> None:
-        assert not (work.start and self.caretaker), "a caretaker has no code to run"
+        assert not self.caretaker or all(isinstance(activity, CloseBudget) for activity in work.start), "a caretaker has no code to run"
         if due_ending(self.run) is None:
             stopped = [self.run.call(activity.call_id) for activity in work.stop if isinstance(activity, RunCall)]
             assert all(call.effect.repeatable for call in stopped), "what may not be repeated is waited for (R39)"
         if self.run.hold is not None:
             new = [activity for activity in work.start if activity not in self.going]
-            assert not [activity for activity in new if isinstance(activity, CallModel | Screen | Probe | GuardInput | GuardOutput)], (
-                "a held run starts nothing (R39)"
-            )
+            assert not [
+                activity for activity in new if isinstance(activity, CallModel | AskBudgets | Screen | Probe | GuardInput | GuardOutput)
+            ], "a held run starts nothing (R39)"
         self._start([*work.start], self.run)
         for activity in work.stop:
             if activity in self.going:
@@ -248,7 +251,15 @@ class Leg:
                     durable = reserved_by(codec.decode(self.store.text))
                     assert durable == reserved_by(run) or not bounded(run), "a call could cost more than is durable (R33)"
                     assert not run.input_unguarded and self.store.messages, "the model sees an input that nobody looked at"
+                    assert run.shared is None or self.store.purse.is_open(run), "no call before its budgets have admitted it (R34)"
                     self.store.check_paired()
+                case AskBudgets():
+                    reserved = codec.decode(self.store.text).reservation
+                    assert reserved is not None and (reserved.step, reserved.attempt) == (activity.step, activity.attempt)
+                case CloseBudget():
+                    over = next(each for each in to_close(run, ending=True) if each.id == activity.id)
+                    told = codec.decode(self.store.text).shared
+                    assert over.how is not budgets.Close.SETTLED or (told is not None and over in told.closings), "a cost is durable first"
                 case RunCall():
                     receipt = self.store.receipts[activity.call_id]
                     assert (receipt.stage, receipt.attempt) == (Stage.EXECUTING, activity.attempt)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from runward.core.budgets import Terms
 from runward.core.ids import canonical_json
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import OPENS_AN_ENDED_ACTOR, Mail, MailKind
@@ -27,6 +28,7 @@ from runward.core.runs.waits import Wait, names
 from runward.core.usage import Usage
 from tests.unit.core.driving import RATES, T0, UID, row_of
 from tests.unit.core.folding import Journal, Page
+from tests.unit.core.purse import Purse
 
 TERMS = CallTerms(max_output_tokens=64, rates={"test:model": RATES})
 STATUS_CHANGES = {(row.source, row.target) for row in RUN}
@@ -45,8 +47,10 @@ class Store:
         loops: bool = True,
         fallbacks: tuple[str, ...] = (),
         guards_input: bool = False,
+        budgets: Mapping[str, Terms] | None = None,
     ) -> None:
         self.models = (model, *fallbacks)
+        self.purse = Purse(budgets or {})
         self.journal = Journal()
         self.messages: list[Message] = []
         self.receipts: dict[str, Receipt] = {}
@@ -82,6 +86,7 @@ class Store:
             loops=loops,
             guards_input=guards_input,
             terms=TERMS,
+            budgets=self.purse.keys,
         )
         self.text = codec.encode(run)
         self.messages += emitted.messages
@@ -166,6 +171,8 @@ class Store:
 
     def _released(self, run: RunState, at: int) -> None:
         """Whatever rests can be moved by somebody or by time, and by nothing that would find nothing to do (R8, R41)."""
+        if run.shared is not None:
+            self.purse.check_rest(run)
         face = face_of(run, binding=run.binding, priority=0, at=at)
         self.ready_at, self.care_at = face.ready_at, face.care_at
         assert face.care_at is None or face.care_at > at, "a caretaker would come back at once"
@@ -229,7 +236,8 @@ class Store:
         unsettled = sum(1_500 + len(effect.arguments) for effect in run.unknowns)
         unseen = run.unguarded
         waits = 0 if unseen is None else 500 + len(unseen.text) + len(unseen.reasoning) + 1_500 * len(unseen.calls)
-        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled + waits, "the state grows with the history (R7)"
+        shared = 0 if run.shared is None else 800
+        assert len(self.text) <= 2_000 + len(run.text or "") + turn + unsettled + waits + shared, "the state grows with the history (R7)"
         self._check_page(run)
 
     def _check_output(self, before: RunState, run: RunState) -> None:
@@ -239,7 +247,8 @@ class Store:
         assert before.verify_attempts <= run.verify_attempts <= before.verify_attempts + 1
         assert not run.verifying or run.candidate is not None, "the verifier is asked about nothing"
         assert run.candidate is None or (run.outputs is not None and run.outputs.verifies), "a candidate nobody looks at"
-        assert run.output is None or run.status is Status.COMPLETED, "an answer that was not accepted is shown (R9)"
+        completes = run.ending is not None and run.ending.status is Status.COMPLETED and run.shared is not None  # its budgets hear first
+        assert run.output is None or run.status is Status.COMPLETED or completes, "an answer that was not accepted is shown (R9)"
         assert (
             run.failovers[: len(before.failovers)] == before.failovers and len(run.failovers) + len(run.fallbacks) == len(self.models) - 1
         )

@@ -129,7 +129,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
             "finish_reason",
             "step_usage",
         ),
-        *("ledger", "rates", "prompt_tokens", "prompt_characters", "generations", "spent_out"),
+        *("ledger", "rates", "prompt_tokens", "prompt_characters", "generations", "spent_out", "shared"),
         *(
             "unknowns",
             "denied",
@@ -151,6 +151,7 @@ def test_R41a_the_stored_names_are_a_format_and_do_not_change_by_themselves() ->
             "provider_id",
             "name",
             "arguments",
+            "given",
             "effect",
             "stage",
             "offered",

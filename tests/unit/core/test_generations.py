@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from runward.core.budgets import Close
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind
 from runward.core.runs import budget, codec
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
 from runward.core.runs.calls import How
-from runward.core.runs.decide import CallModel, RunCall, Work
-from runward.core.runs.facts import Broke, GenerationAsked, GenerationEnded
+from runward.core.runs.decide import CallModel, CloseBudget, RunCall, Work
+from runward.core.runs.facts import Broke, BudgetClosed
 from runward.core.runs.ledger import Amount, CallTerms
 from runward.core.runs.limits import Limits
+from runward.core.runs.shared import SharedBudgets
 from runward.core.usage import Usage
 from runward.core.values import replace
 from tests.unit.core.driving import RATES, Drive
@@ -146,3 +149,38 @@ def test_the_bounds_of_a_run_know_of_calls_under_way() -> None:
     run = replace(asks(working()).run, limits=Limits(max_total_tokens=15 + 110 + 20))
     made = budget.plan(run, prompt=4, model="test:model", rates=RATES, wanted=100)
     assert isinstance(made, budget.Plan) and made.output == 16
+
+
+# -- budgets that runs share -------------------------------------------------------------------------------------------------
+
+
+def sharing_run() -> Drive:
+    """A run with budgets, whose tool is at work and whose first call they know to be over."""
+    drive = working()
+    drive.run = replace(drive.run, shared=SharedBudgets(keys=("user:42",)))
+    return drive
+
+
+def closings(drive: Drive) -> list[tuple[str, Close, int]]:
+    assert drive.run.shared is not None
+    return [(each.id.rpartition("/")[2], each.how, each.amount.tokens) for each in drive.run.shared.closings]
+
+
+def test_R34_budgets_are_told_what_became_of_each_call() -> None:
+    drive = asks(asks(asks(asks(sharing_run(), "a"), "b"), "c"), "d")
+    told(drive, "a")
+    told(drive, "b", usage=None, billed=False)
+    told(drive, "c", usage=None)
+    told(drive, "d", usage=Usage())
+    over = [("a", Close.SETTLED, 15), ("b", Close.RELEASED, 0), ("c", Close.UNKNOWN, 0), ("d", Close.UNKNOWN, 0)]
+    assert closings(drive) == over
+
+
+def test_R34_budgets_are_told_of_what_a_run_leaves_behind_before_it_ends() -> None:
+    drive = asks(sharing_run()).gets()
+    drive.settle()
+    drive.ends("1.1", How.CANCELLED)
+    assert drive.settle() == Work(start=(CloseBudget(f"{drive.run.uid}/g1"),))
+    assert closings(drive) == [("g1", Close.UNKNOWN, 0)] and drive.run.generations == ()
+    drive.apply(BudgetClosed(at=drive.at, id=f"{drive.run.uid}/g1"))
+    assert drive.ended().run.ended is not None

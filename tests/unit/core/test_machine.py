@@ -13,15 +13,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from runward.core.budgets import OnExhausted, Terms
 from runward.core.kernel.actor import Status
 from runward.core.kernel.mail import MailKind, cancel_key, retry_key
 from runward.core.messages import Message, TextPart
-from runward.core.runs import frames
+from runward.core.runs import frames, sharing
+from runward.core.runs.asking import GenerationAsked, GenerationEnded
 from runward.core.runs.calls import CallStage, How, Result
 from runward.core.runs.decide import (
+    Activity,
+    AskBudgets,
     CallModel,
     CheckEvidence,
     ChooseModel,
+    CloseBudget,
     GuardInput,
     GuardOutput,
     Probe,
@@ -36,12 +41,12 @@ from runward.core.runs.facts import (
     AnswerReceived,
     AttemptEnded,
     Broke,
+    BudgetClosed,
+    BudgetsAnswered,
     CallAsked,
     CheckpointSaved,
     DrainAsked,
     EvidenceChecked,
-    GenerationAsked,
-    GenerationEnded,
     Guarded,
     InputGuarded,
     ModelBrokenOff,
@@ -59,6 +64,7 @@ from runward.core.runs.unsettled import Decision, ProbeStatus
 from runward.core.usage import Usage
 from tests.unit.core.driving import RATES, T0, given, ok
 from tests.unit.core.people import Input, answers, hand_of_an_operator
+from tests.unit.core.purse import Question
 from tests.unit.core.shell import Going, Leg, World
 from tests.unit.core.storing import TERMS, Store
 from tests.unit.core.tooling import TOOLS, asked, screening, terms
@@ -82,6 +88,14 @@ OUTPUTS = st.sampled_from([None, None, OutputTerms(), OutputTerms(verifies=True)
 FALLBACKS = st.sampled_from([(), (), ("test:second",), ("test:second", "test:third")])
 VERDICTS: list[Literal["verified", "rejected", "inconclusive"]] = ["verified", "verified", "rejected", "rejected", "inconclusive"]
 FAULTS = ["server_error", "server_error", "circuit_open"]
+budgets = st.builds(
+    Terms,
+    max_total_tokens=st.sampled_from([None, 60, 150, 400, 2_000]),
+    window_seconds=st.sampled_from([None, None, 60]),
+    warn_at=st.sampled_from([None, 50]),
+    on_exhausted=st.sampled_from([OnExhausted.SUSPEND, OnExhausted.SUSPEND, OnExhausted.STOP]),
+)
+purses: st.SearchStrategy[dict[str, Terms]] = st.one_of(st.just({}), st.dictionaries(st.sampled_from("ab"), budgets, max_size=2))
 ASKS = '{"question":"Which?","choices":["a","b"],"seconds":20}'
 GOOD, BAD = ["{}", "", '{"n":1}', '{"n":1.0}', '{"b":1,"a":[2]}', '{"s":"\\u0000"}'], ["[1]", "{bad", '{"n":1e400}']
 WAITING = [name for name, tool in TOOLS.items() if tool.awaits is not None]
@@ -118,6 +132,7 @@ TROUBLE = [
     *["dies", "dies_at_a_commit", "time_passes"] * 3,
     *["flush", "mail_without_use", "look", "an_old_verdict_comes"] * 2,
     *["a_caretaker_comes", "recovered_too_often", "cancel", "the_agents_code_breaks"],
+    *["a_late_question_comes", "budgets_are_raised"],
 ]
 DEARER = replace(TERMS, rates={"test:model": (replace(RATES[0], output=RATES[0].output * 3),)})
 LONGER = replace(TERMS, max_output_tokens=200)
@@ -148,6 +163,7 @@ class Runs(RuleBasedStateMachine):
         gated=st.sets(st.sampled_from([*GATES])),
         typed=st.tuples(OUTPUTS, st.booleans(), FALLBACKS),
         guards=GUARDS,
+        purse=purses,
     )
     def create(
         self,
@@ -156,17 +172,20 @@ class Runs(RuleBasedStateMachine):
         gated: set[str],
         typed: tuple[OutputTerms | None, bool, tuple[str, ...]],
         guards: set[str],
+        *,
+        purse: dict[str, Terms],
     ) -> None:
         self.gates = {name: GATES[name] for name in sorted(gated)}
         self.guards = guards
         outputs, loops, fallbacks = typed
-        self.store = Store(limits, model, outputs=outputs, loops=loops, fallbacks=fallbacks, guards_input="input" in guards)
+        self.store = Store(limits, model, outputs=outputs, loops=loops, fallbacks=fallbacks, guards_input="input" in guards, budgets=purse)
+        self.late: list[Question] = []
         self.world = World()
         self.leg: Leg | None = None
         self.at = T0
         self.died = False
-        self.asked = 0
         self.terms = TERMS
+        self.asked = 0
 
     # -- what goes well ------------------------------------------------------------------------------------------------------
 
@@ -214,6 +233,8 @@ class Runs(RuleBasedStateMachine):
             self._claim(caretaker=data.draw(SELDOM))
         elif self.store.run.hold is not None and data.draw(st.booleans()):
             self._operates(hand_of_an_operator(self.store)[0])
+        elif self.store.run.budget_wait is not None and data.draw(st.booleans()):
+            self._budgets_are_raised(data)
         else:
             self._somebody_acts(data)
 
@@ -228,7 +249,8 @@ class Runs(RuleBasedStateMachine):
             self._claim(caretaker=True)
             self._round()
         typed = data.draw(st.tuples(OUTPUTS, st.booleans(), FALLBACKS))
-        self.create(data.draw(limits), "test:model", data.draw(st.sets(st.sampled_from([*GATES]))), typed, data.draw(GUARDS))
+        gated, guards = data.draw(st.sets(st.sampled_from([*GATES]))), data.draw(GUARDS)
+        self.create(data.draw(limits), "test:model", gated, typed, guards, purse=data.draw(purses))
 
     def _retries(self) -> bool:
         key = retry_key(self.store.revision)
@@ -253,6 +275,11 @@ class Runs(RuleBasedStateMachine):
         if self.leg is not None:
             if data.draw(st.booleans()):
                 self.leg.flush()
+            self.late += [
+                Question.of(going.run)
+                for activity, going in self.leg.going.items()
+                if isinstance(activity, AskBudgets) and data.draw(st.booleans())
+            ]
             self.leg, self.died = None, self.store.status is Status.RUNNING
 
     def _dies_at_a_commit(self, data: st.DataObject) -> None:
@@ -308,6 +335,18 @@ class Runs(RuleBasedStateMachine):
         self.gates = {name: replace(gate, version=version) for name, gate in self.gates.items()}
         self.terms = data.draw(st.sampled_from([TERMS, DEARER, LONGER]))
 
+    def _a_late_question_comes(self, data: st.DataObject) -> None:
+        """A worker that was paused asks the budgets for what another one has long closed, or will."""
+        if self.late:
+            self.store.purse.reserve(self.late.pop(), self.at)
+            if self.leg is None and not self.died and self.store.run.shared is not None and self.store.status is not Status.QUEUED:
+                self.store.purse.check_rest(self.store.run)
+
+    def _budgets_are_raised(self, data: st.DataObject) -> None:
+        """An operator sets their terms, and tells who waits."""
+        for key, told in self.store.purse.raised(data.draw(st.sampled_from([0, 10, 1_000])), self.at):
+            self.store.post(MailKind.BUDGET, key, told, self.at)
+
     def _mail_without_use(self, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from([MailKind.STEER, MailKind.TAKEOVER, MailKind.CHILD]))
         self.store.post(kind, f"m{len(self.store.mail)}", {}, self.at)
@@ -318,9 +357,10 @@ class Runs(RuleBasedStateMachine):
             self.leg.read_mail()
 
     def _the_agents_code_breaks(self, data: st.DataObject) -> None:
-        if self.leg is not None and self.leg.going:
+        going = [] if self.leg is None else [activity for activity in self.leg.going if not isinstance(activity, CloseBudget)]
+        if going:
             broke = Broke(at=self.at, code="internal", message="A bug of the agent.", details={})
-            self._report(data.draw(st.sampled_from([*self.leg.going])), broke)
+            self._report(data.draw(st.sampled_from(going)), broke)
 
     def _its_code_asks_a_model(self, data: st.DataObject) -> None:
         """Author code under way asks a model. The call is made once its reservation is durable."""
@@ -360,6 +400,10 @@ class Runs(RuleBasedStateMachine):
                 self._model(activity, going, data)
             case GuardInput() | GuardOutput():
                 self._guard(activity, going, data.draw(st.sampled_from(["", "", "rewrite", "block"])))
+            case AskBudgets() | CloseBudget():
+                answer = self._budgets_hear(activity, going)
+                if data.draw(MOSTLY):
+                    self._report(activity, answer)
             case Screen():
                 self._screen(activity, going, refuses=data.draw(SELDOM))
             case RunCall():
@@ -449,6 +493,13 @@ class Runs(RuleBasedStateMachine):
                     retry_after_ms=data.draw(st.sampled_from([None, None, 2_000, 2_000, 90_000])),
                 )
                 self._report(activity, failed)
+
+    def _budgets_hear(self, activity: AskBudgets | CloseBudget, going: Going) -> BudgetsAnswered | BudgetClosed:
+        """What they answer, each time the same; that may get lost."""
+        if isinstance(activity, AskBudgets):
+            return self.store.purse.reserve(Question.of(going.run), self.at)
+        over = next(each for each in sharing.to_close(going.run, ending=True) if each.id == activity.id)
+        return self.store.purse.close(over, self.at)
 
     def _streams(self, activity: CallModel, going: Going, kind: str) -> None:
         assert self.leg is not None
@@ -566,6 +617,9 @@ class Runs(RuleBasedStateMachine):
             assert self.store.post(item.kind, item.key, item.data, self.at), "a held run cannot be released"
         elif choices:
             self._post(choices[0])
+        elif self.store.run.budget_wait is not None:
+            for key, told in self.store.purse.raised(100_000, self.at):
+                assert self.store.post(MailKind.BUDGET, key, told, self.at), "a run that waits for a budget cannot be woken"
         elif not self.store.status.ended and self.store.ready_at is not None:
             self.at = self.store.ready_at
             self._claim(caretaker=False)
@@ -581,31 +635,37 @@ class Runs(RuleBasedStateMachine):
             return
         self.leg.read_mail()
         for activity, going in [*self.leg.going.items()]:
-            match activity:
-                case ChooseModel():
-                    self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=RATES))
-                case CallModel() if going.stopped:
-                    self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
-                case CallModel():
-                    self._answers(activity, going, [], "stop")
-                case GuardInput() | GuardOutput():
-                    self._guard(activity, going, "")
-                case Screen():
-                    self._screen(activity, going)
-                case Probe():
-                    self._probe(activity, ProbeStatus.HAPPENED)
-                case CheckEvidence():
-                    self._check(activity, None)
-                case VerifyOutput():
-                    self._verdict(activity, "verified")
-                case RunCall() if going.stopped and not going.begun:
-                    self._end(activity, How.NOT_STARTED)
-                case RunCall():
-                    if not going.begun:
-                        self.world.start(self.store, self.leg.run, activity)
-                    self._end(activity, How.RETURNED)
-                case Project():
-                    self._report(activity, Projected(at=self.at, call_id=activity.call_id, result=ok("shown")))
+            self._goes_well(activity, going)
+
+    def _goes_well(self, activity: Activity, going: Going) -> None:
+        assert self.leg is not None
+        match activity:
+            case ChooseModel():
+                self._report(activity, ModelChosen(at=self.at, model="test:chosen", rates=RATES))
+            case CallModel() if going.stopped:
+                self._report(activity, ModelBrokenOff(at=self.at, step=activity.step, attempt=activity.attempt, started=going.begun))
+            case CallModel():
+                self._answers(activity, going, [], "stop")
+            case GuardInput() | GuardOutput():
+                self._guard(activity, going, "")
+            case AskBudgets() | CloseBudget():
+                self._report(activity, self._budgets_hear(activity, going))
+            case Screen():
+                self._screen(activity, going)
+            case Probe():
+                self._probe(activity, ProbeStatus.HAPPENED)
+            case CheckEvidence():
+                self._check(activity, None)
+            case VerifyOutput():
+                self._verdict(activity, "verified")
+            case RunCall() if going.stopped and not going.begun:
+                self._end(activity, How.NOT_STARTED)
+            case RunCall():
+                if not going.begun:
+                    self.world.start(self.store, self.leg.run, activity)
+                self._end(activity, How.RETURNED)
+            case Project():
+                self._report(activity, Projected(at=self.at, call_id=activity.call_id, result=ok("shown")))
 
 
 SETTINGS = settings(
@@ -618,6 +678,6 @@ SETTINGS = settings(
 
 
 @pytest.mark.timeout(900)
-def test_R12_R13_R17b_R28_R29_R31_R32_R37_and_R39_hold_whatever_happens_in_whatever_order() -> None:
+def test_R12_R13_R17b_R28_R29_R31_R32_R34_R37_and_R39_hold_whatever_happens_in_whatever_order() -> None:
     """About twenty seconds when all is well; when it is not, some minutes go into finding the shortest way there."""
     run_state_machine_as_test(Runs, settings=SETTINGS)

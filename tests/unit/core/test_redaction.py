@@ -135,6 +135,9 @@ def test_kinds_are_known_and_asked_in_one_order() -> None:
         Redactor(kinds=("emails",))
 
 
+SECONDS = 30
+"""Of this process' own time, for what takes a part of a second: what grew with the square of a megabyte would take hours."""
+
 HOSTILE = [
     "a",
     "1",
@@ -184,13 +187,13 @@ def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
     text = (piece * (1_048_576 // len(piece) + 1))[:1_048_576]
     began = time.process_time()
     ALL.text(text)
-    assert time.process_time() - began < 5, "quadratic in the length of its text"
+    assert time.process_time() - began < SECONDS, "quadratic in the length of its text"
 
 
 def test_a_megabyte_of_names_takes_a_moment() -> None:
     began = time.process_time()
     ALL.json({"_" * 500_000: "x", **{f"{'api_' * 15}{number}": "y" for number in range(5_000)}})
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < SECONDS
 
 
 json_values = st.recursive(

@@ -22,7 +22,7 @@ VIEW = {
     *("run_id", "agent", "agent_version", "scope", "status", "phase", "revision", "last_seq", "events_after"),
     *("created_at", "updated_at", "started_at", "ended_at", "cancel_requested_at"),
     *("steps", "model", "failovers", "text", "output", "stop", "error", "pending", "task_outcome", "usage", "accounting"),
-    *("parent_run_id", "metadata", "links"),
+    *("budgets", "parent_run_id", "metadata", "links"),
 }
 """The fields of the run view in api.md; `accounting` comes with budgets (R33)."""
 
@@ -173,6 +173,7 @@ def test_R9_a_queued_run_in_full() -> None:
             "committed": {"tokens": 4098, "usd": "0"},
             "unpriced_calls": 0,
         },
+        "budgets": [],
         "parent_run_id": None,
         "metadata": {"ticket": "T-9"},
         "links": {"self": "/runs/order-7", "events": "/runs/order-7/events"},

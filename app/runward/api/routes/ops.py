@@ -81,8 +81,9 @@ async def raise_limits(asked: Asked, run_id: RunId, body: ops.RaiseLimits) -> Re
 
 
 async def prune(asked: Asked, body: ops.Prune) -> Response:
-    """Deletes ended runs, whole, and forgets idempotency keys, in small batches. Operator keys only."""
-    done = await asked.door.oversight.prune(asked.caller, runs_before=body.runs_before, keys_before=body.keys_before, limit=body.limit)
+    """Deletes ended runs, whole, forgets idempotency keys, and deletes budgets that nobody uses, in small batches. Operator keys only."""
+    times = {"runs_before": body.runs_before, "keys_before": body.keys_before, "budgets_before": body.budgets_before}
+    done = await asked.door.oversight.prune(asked.caller, **times, limit=body.limit)
     return answer(asdict(done))
 
 

@@ -40,7 +40,7 @@ async def create_run(asked: Asked, body: CreateRun) -> Response:
     wait = preferred_wait(asked.headers.getlist("prefer"))
     streamed = wants_stream(asked.headers.getlist("accept"))
     created = await asked.door.commands.create_run(asked.caller, _new_run(body), repeatable(asked))
-    run = shown(created.row)
+    run = shown(created.row, redactor=asked.door.services.redactor)
     headers = {"Location": run.shown["links"]["self"], **({"Idempotent-Replayed": "true"} if created.replayed else {})}
     if streamed:
         return _streamed(asked, created, headers)
@@ -107,6 +107,8 @@ def _new_run(body: CreateRun) -> NewRun:
         output=None if body.output is None else body.output.model_dump(by_alias=True),
         policy=None if body.policy is None else Policy(**body.policy.model_dump()),
         limits=TighterLimits(**limits.model_dump()),
+        budgets=body.budgets,
+        concurrency_key=body.concurrency_key,
         priority=body.priority,
         start_at=body.start_at,
         metadata=body.metadata,

@@ -125,12 +125,16 @@ class Prune(Body):
 
     runs_before: Time | None = Field(default=None, description="Ended runs last saved before this time.")
     keys_before: Time | None = Field(default=None, description="Idempotency keys older than this, but none younger than 24 h.")
+    budgets_before: Time | None = Field(
+        default=None,
+        description="Budgets that nobody has used or changed since this time, with nothing reserved, and what was reserved before it.",
+    )
     limit: Annotated[int, Field(ge=1, le=MAX_PRUNED)] = Field(default=1_000, description="At most so many of each.")
 
     @model_validator(mode="after")
     def _something(self) -> Prune:
-        if self.runs_before is None and self.keys_before is None:
-            raise PydanticCustomError("nothing_named", "Say what is to go: runs_before or keys_before.")
+        if self.runs_before is None and self.keys_before is None and self.budgets_before is None:
+            raise PydanticCustomError("nothing_named", "Say what is to go: runs_before, keys_before or budgets_before.")
         return self
 
 
@@ -228,7 +232,9 @@ class RaisedRun(View):
 
 
 class PrunedRows(View):
-    """How much was deleted."""
+    """How much was deleted. `reservations` are those of budgets that were over."""
 
     runs: int
     keys: int
+    budgets: int
+    reservations: int

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from runward.api.schemas.values import View
 
 EffectName = Literal["read", "idempotent_write", "non_idempotent_write", "unclassified"]
+RiskName = Literal["low", "medium", "high", "critical"]
 
 
 class PendingCall(View):
@@ -81,6 +82,24 @@ class HoldView(View):
     reason: str | None
 
 
+class RemainingTokens(View):
+    """What a budget has left; null where tokens do not bound it."""
+
+    tokens: int | None
+
+
+class BudgetWaitView(View):
+    """A budget has too little left for the next model call. `limit` is its bound that is reached, null when there is no such budget any
+    more. The run asks again at `due_at`, and whenever the budget's terms are set."""
+
+    budget: str
+    limit: Literal["max_total_tokens", "max_cost_usd"] | None
+    remaining: RemainingTokens
+    resets_at: str | None
+    since: str
+    due_at: str | None
+
+
 class Pending(View):
     """What a run waits for, or has left unsettled. What has arrived is not pending any more, also before the run has taken it in."""
 
@@ -91,5 +110,5 @@ class Pending(View):
     tasks: list[Any]
     children: list[Any]
     unknown_effects: list[UnknownEffect]
-    budget: None
+    budget: BudgetWaitView | None
     hold: HoldView | None

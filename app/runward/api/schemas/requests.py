@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from runward.api.headers import MAX_WAIT_SECONDS
 from runward.api.query_strings import Bounds, Cursor, Limit, Query, Truth, Whole
 from runward.api.schemas.messages import Input, ToolName
-from runward.api.schemas.pending import EffectName
+from runward.api.schemas.pending import EffectName, RiskName
 from runward.api.schemas.values import Body, Dollars, Label, Metadata, NewId, Reason, Time, Tokens
+from runward.core.ids import BUDGET_PATTERN
 from runward.ports.reads import Order
 
 MAX_SECONDS = 31_536_000
 """A year: the longest a limit may be."""
 MAX_TOOLS = 64
 MAX_DESCRIPTION = 4_096
+MAX_BUDGETS = 8
 
 ModelName = Annotated[str, Field(min_length=1, max_length=255)]
+PermissionName = Annotated[str, Field(min_length=1, max_length=64)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
+
+
+def _different(value: list[str]) -> list[str]:
+    if len(set(value)) != len(value):
+        raise PydanticCustomError("repeated", "Name each of them once.")
+    return value
+
+
+BudgetKeyIn = Annotated[str, Field(pattern=BUDGET_PATTERN)]
 
 
 class ScopeIn(Body):
@@ -73,12 +86,21 @@ class PolicyIn(Body):
     deny_tools: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     require_approval: Annotated[list[ToolName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     allow_models: Annotated[list[ModelName], Field(max_length=MAX_TOOLS)] | None = Field(default=None, description="The only ones.")
+    deny_models: Annotated[list[ModelName], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     allow_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] | None = Field(
         default=None, description="The only effects of tools that may be called: `read`, for instance."
     )
     approve_effects: Annotated[list[EffectName], Field(max_length=MAX_TOOLS)] = Field(
         default_factory=list, description="A person approves calls of tools with these effects."
     )
+    allow_permissions: Annotated[list[PermissionName], Field(max_length=MAX_TOOLS)] | None = Field(
+        default=None, description="The only permissions that called tools may need."
+    )
+    approve_permissions: Annotated[list[PermissionName], Field(max_length=MAX_TOOLS)] = Field(
+        default_factory=list, description="A person approves calls of tools that need one of these."
+    )
+    max_risk: RiskName | None = Field(default=None, description="The highest risk that called tools may have.")
+    approve_risk: RiskName | None = Field(default=None, description="A person approves calls of tools with this risk or a higher one.")
 
 
 class CreateRun(Body):
@@ -108,6 +130,13 @@ class CreateRun(Body):
     output: OutputIn | None = Field(default=None, description="The answer's type, in place of the agent's.")
     policy: PolicyIn | None = Field(default=None, description="What this run is held to besides the agent's own policy.")
     limits: LimitsIn = LimitsIn()
+    budgets: Annotated[list[BudgetKeyIn], Field(max_length=MAX_BUDGETS), AfterValidator(_different)] = Field(
+        default_factory=list, description="Keys of the tenant's budgets that this run spends from, together with other runs."
+    )
+    concurrency_key: Label | None = Field(
+        default=None,
+        description="Of the tenant's runs with one key only so many are driven at a time, one by default; the others wait.",
+    )
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="Higher goes first.")
     start_at: Time | None = Field(default=None, description="Not before this time.")
     metadata: Metadata = Field(default_factory=dict, description="Shown and filtered by: at most 64 keys and 16 KiB.")

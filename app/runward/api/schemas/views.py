@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from runward.api.problems import STATUSES
-from runward.api.schemas.pending import EffectName, Pending
+from runward.api.schemas.pending import EffectName, Pending, RiskName
 from runward.api.schemas.values import View
 from runward.core.messages import Part, Role
 
@@ -136,6 +136,7 @@ class Run(View):
     task_outcome: TaskOutcome
     usage: UsageView
     accounting: Accounting
+    budgets: list[str]
     parent_run_id: str | None
     metadata: dict[str, Any]
     links: Links
@@ -229,6 +230,8 @@ class ToolView(View):
     description: str
     kind: str
     effect: EffectName
+    risk: RiskName
+    permissions: list[str]
     needs_approval: Literal["never", "always", "sometimes"]
     editable: bool
     parameters: dict[str, Any]
@@ -249,7 +252,7 @@ class AgentView(View):
     output_schema: dict[str, Any] | None
     verified: bool
     guardrails: dict[str, list[str]]
-    policy: dict[str, list[str] | int | None]
+    policy: dict[str, list[str] | int | str | None]
     limits: dict[str, Any]
     overhead_tokens: int
     max_output_tokens: int | None

@@ -64,6 +64,8 @@ class Envelope:
 
     `state` is the kind's own state as stored text. `binding` is the fingerprint of what code must provide to drive it. `waiting_on` is
     a bit set that the kind defines. `context` is opaque to the kernel and may be encrypted. `metadata` is a JSON object as text.
+    `key_slot` and `tenant_slot` are the places that its lease has among those of its `concurrency_key` and of its tenant, where these are
+    bounded; they mean something only while there is a lease.
     """
 
     uid: str
@@ -101,6 +103,14 @@ class Envelope:
     started_at: int | None
     ended_at: int | None
     cancel_requested_at: int | None
+    concurrency_key: str | None = None
+    key_slot: int | None = None
+    tenant_slot: int | None = None
+
+    def has_turn(self, *, per_tenant: bool) -> bool:
+        """Whether the lease counts where leases are bounded, by the actor's key and with `per_tenant` by its tenant. One that does not is
+        for care alone (R41)."""
+        return (self.concurrency_key is None or self.key_slot is not None) and (not per_tenant or self.tenant_slot is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,7 @@ class NewActor:
     created_at: int
     frames: tuple[StoredFrame, ...]
     messages: tuple[MessageRow, ...]
+    concurrency_key: str | None = None
 
     def as_created(self, ready_at: int) -> Envelope:
         """The row that its creation makes."""
@@ -106,6 +107,7 @@ class NewActor:
             started_at=None,
             ended_at=None,
             cancel_requested_at=None,
+            concurrency_key=self.concurrency_key,
         )
 
 

@@ -19,6 +19,7 @@ class MailKind(StrEnum):
     RETRY = "retry"
     LIMITS = "limits"
     REBIND = "rebind"
+    BUDGET = "budget"
     CHILD = "child"
     STEER = "steer"
     TAKEOVER = "takeover"
@@ -101,6 +102,11 @@ def release_key(holds: int) -> str:
 
 def retry_key(revision: int) -> str:
     return f"retry:{revision}"
+
+
+def budget_key(reservation_id: str) -> str:
+    """The key of what tells a run that a budget that refused this reservation has other terms now."""
+    return f"budget:{reservation_id}"
 
 
 def child_key(uid: str) -> str:

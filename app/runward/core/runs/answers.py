@@ -6,11 +6,21 @@ from runward.core.errors import InvariantViolated
 from runward.core.ids import call_id
 from runward.core.kernel.actor import Status
 from runward.core.messages import Message, ReasoningPart, TextPart, ToolCallPart
-from runward.core.runs import budget, frames, guarding, outputs, turns
+from runward.core.runs import budget, frames, guarding, outputs, sharing, turns
 from runward.core.runs.budget import Refusal, replanned, with_plan
 from runward.core.runs.calls import Call, CallStage, Effect, parse_arguments
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import AnswerReceived, CallAsked, CallRefused, ModelBrokenOff, ModelChosen, ModelFailed, OutputGuarded
+from runward.core.runs.facts import (
+    AnswerReceived,
+    BudgetClosed,
+    BudgetsAnswered,
+    CallAsked,
+    CallRefused,
+    ModelBrokenOff,
+    ModelChosen,
+    ModelFailed,
+    OutputGuarded,
+)
 from runward.core.runs.guarding import CUT_SHORT
 from runward.core.runs.sentences import CUT_OFF, NO_TOOLS_NOW
 from runward.core.runs.state import Answer, Ending, Failover, Failure, Phase, Reservation, RunState, StopReason
@@ -87,14 +97,15 @@ def received(run: RunState, fact: AnswerReceived) -> Applied:
         cut=fact.cut or reservation.cut,
     )
     usage = replace(fact.usage, model_calls=1)
+    ledger = run.ledger.settled(run.model or "", usage, budget.rates_of(run, run.model), reservation.amount)
     run = replace(
-        run,
+        sharing.settled(run, ledger),
         reservation=None,
         step_open=False,
         model_failures=0,
         model_failure="",
         usage=run.usage.plus(usage),
-        ledger=run.ledger.settled(run.model or "", usage, budget.rates_of(run, run.model), reservation.amount),
+        ledger=ledger,
         finish_reason=fact.finish,
         step_usage=usage,
     )
@@ -144,11 +155,25 @@ def stored(run: RunState, answer: Answer, at: int, *, withheld: bool) -> Applied
 
 
 def refused(run: RunState, fact: CallRefused) -> Applied:
-    """The call was not made: there was too little left for it, unless the bounds were raised meanwhile."""
+    """The call was not made: there was too little left for it, unless the bounds were raised meanwhile, or too little was reserved."""
     _check(run, fact.step, fact.attempt)
     run, said = _dropped(run, sent=False, billed=False)
+    if run.shared is not None:
+        run = replace(run, prompt_tokens=fact.prompt, prompt_characters=0)
     made = budget.planned(run, fact.prompt)
     return (replace(run, ending=made.ending) if isinstance(made, Refusal) else run), said
+
+
+def budgets_said(run: RunState, fact: BudgetsAnswered | BudgetClosed) -> Applied:
+    """What the budgets say of the call in hand, or of one that is over. A call that they refuse is not made."""
+    if isinstance(fact, BudgetClosed):
+        return sharing.closed(run, fact.id, fact.crossed)
+    if fact.shortage is None and not fact.closed:
+        return sharing.admitted(run, fact.id, fact.crossed)
+    if run.reservation is None or not run.model_call_open or sharing.id_of(run, run.reservation) != fact.id:
+        return run, NOTHING
+    run, said = _dropped(run, sent=False, billed=False, known=True)
+    return (run if fact.shortage is None else sharing.refused(run, fact.id, fact.shortage, fact.at)), said
 
 
 def failed(run: RunState, fact: ModelFailed) -> Applied:
@@ -196,22 +221,26 @@ def broken_off(run: RunState, fact: ModelBrokenOff) -> Applied:
     return _dropped(run, sent=fact.started, billed=fact.started)
 
 
-def _dropped(run: RunState, *, sent: bool, billed: bool) -> Applied:
+def _dropped(run: RunState, *, sent: bool, billed: bool, known: bool = False) -> Applied:
     """An attempt ends without a stored message: its text is dropped, and what it may have cost stays counted (R30, R32, R33).
 
-    The time that the provider asked to wait for holds for the next attempt as well: this one may have ended before it came.
+    The time that the provider asked to wait for holds for the next attempt as well: this one may have ended before it came. `known`: the
+    budgets that the run shares know of it.
     """
-    assert run.reservation is not None
-    frame = frames.reset_step(run.reservation.step, run.reservation.attempt)
+    reservation = run.reservation
+    assert reservation is not None
+    frame = frames.reset_step(reservation.step, reservation.attempt)
     ledger, model = run.ledger, run.model
     if billed and model is not None:  # nobody was asked before the model was chosen
-        ledger = ledger.lost(model, run.reservation.amount, priced=budget.rates_of(run, model) is not None)
+        ledger = ledger.lost(model, reservation.amount, priced=budget.rates_of(run, model) is not None)
     elif sent and model is not None:
         ledger = ledger.released(model)
+    if not known:
+        run = sharing.over(run, billed=billed)
     run = replace(
         run,
         reservation=None,
-        model_retry_at=run.reservation.not_before,
+        model_retry_at=reservation.not_before,
         usage=replace(run.usage, model_calls=run.usage.model_calls + sent),
         lost_model_calls=run.lost_model_calls + billed,
         ledger=ledger,

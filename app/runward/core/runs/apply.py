@@ -5,6 +5,7 @@ from __future__ import annotations
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs import answers, budget, frames, generations, guarding, inputs, outputs, turns, unknowns, waiting
+from runward.core.runs.asking import GenerationAsked, GenerationEnded, HangUp
 from runward.core.runs.decide import in_flight
 from runward.core.runs.dues import deadline
 from runward.core.runs.emitted import NOTHING, Emitted
@@ -14,6 +15,8 @@ from runward.core.runs.facts import (
     AttemptEnded,
     BeginVerifying,
     Broke,
+    BudgetClosed,
+    BudgetsAnswered,
     CallRefused,
     CheckpointSaved,
     Close,
@@ -22,8 +25,6 @@ from runward.core.runs.facts import (
     End,
     EvidenceChecked,
     Fact,
-    GenerationAsked,
-    GenerationEnded,
     GiveBack,
     InputGuarded,
     LegStarted,
@@ -67,8 +68,7 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
         case MailCame():
             return inputs.came(run, fact.mail, fact.at)
         case TimeCame():
-            due = deadline(run)
-            return replace(run, out_of_time=run.out_of_time or (due is not None and due <= fact.at)), NOTHING
+            return _time_came(run, fact.at), NOTHING
         case DrainAsked():
             return replace(run, draining=True, hurried=run.hurried or fact.hurried), NOTHING
         case Broke():
@@ -79,13 +79,15 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
             return answers.reserved(run)
         case AnswerReceived():
             return answers.received(run, fact)
+        case BudgetsAnswered() | BudgetClosed():
+            return answers.budgets_said(run, fact)
         case CallRefused():
             return answers.refused(run, fact)
         case ModelFailed():
             return answers.failed(run, fact)
         case ModelBrokenOff():
             return answers.broken_off(run, fact)
-        case GenerationAsked() | GenerationEnded():
+        case GenerationAsked() | GenerationEnded() | HangUp():
             return generations.came(run, fact)
         case InputGuarded() | OutputGuarded():
             return guarding.input_guarded(run, fact) if isinstance(fact, InputGuarded) else answers.guarded(run, fact)
@@ -114,9 +116,14 @@ def _applied(run: RunState, fact: Fact) -> Applied:  # noqa: PLR0912 - one row p
         case Settle():
             return unknowns.settled_by_probe(run, fact.call_id)
         case Suspend() | GiveBack():
-            return _leg_over(run, RunEvent.WAITS if isinstance(fact, Suspend) else RunEvent.GIVEN_BACK, fact.at)
+            return _leg_over(run, fact)
         case End():
             return _end(run, fact)
+
+
+def _time_came(run: RunState, at: int) -> RunState:
+    due = deadline(run)
+    return replace(run, out_of_time=run.out_of_time or (due is not None and due <= at))
 
 
 def _failed(fact: Broke) -> Ending:
@@ -174,10 +181,11 @@ def _reopened(run: RunState) -> RunState:
     )
 
 
-def _leg_over(run: RunState, event: RunEvent, at: int) -> Applied:
+def _leg_over(run: RunState, fact: Suspend | GiveBack) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run was given back with something under way.")
-    run = replace(generations.all_lost(_worked(run, at)), status=next_status(run.status, event))
+    event = RunEvent.WAITS if isinstance(fact, Suspend) else RunEvent.GIVEN_BACK
+    run = replace(_worked(run, fact.at), status=next_status(run.status, event))
     return run, Emitted(frames=(frames.data_agent(control(run)),))
 
 
@@ -185,7 +193,6 @@ def _end(run: RunState, fact: End) -> Applied:
     if in_flight(run):
         raise InvariantViolated("A run ended with something under way.")
     ending = fact.ending
-    run = generations.all_lost(run)
     run, said = unknowns.claims_taken(run)
     states = call_states(run)
     if run.turn:

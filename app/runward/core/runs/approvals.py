@@ -66,7 +66,8 @@ def decided(run: RunState, call: Call, data: Mapping[str, Any], *, by: str | Non
         result = Result(output=denied(verdict.reason), is_error=True, outcome="denied")
         run, answered = ended(replace(run, denied=True), call, result, at, CallEvent.REFUSED)
         return run, said + answered
-    call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED), arguments=call.arguments if edited is None else edited)
+    call = replace(call, stage=next_stage(call.stage, CallEvent.CLEARED))
+    call = call if edited is None else replace(call, arguments=edited, given=None)
     return with_call(run, call), said + Emitted(receipts=(receipt_of(call, call.arguments),))
 
 

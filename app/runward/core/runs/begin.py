@@ -10,6 +10,7 @@ from runward.core.runs.budget import Plan, with_plan
 from runward.core.runs.emitted import Emitted
 from runward.core.runs.ledger import CallTerms
 from runward.core.runs.limits import Limits
+from runward.core.runs.shared import SharedBudgets
 from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState
 from runward.core.values import replace
 
@@ -29,12 +30,14 @@ def begin(
     guards_input: bool = False,
     terms: CallTerms | None = None,
     overhead: int = 0,
+    budgets: Sequence[str] = (),
 ) -> tuple[RunState, Emitted]:
     """A new run: its state with step 1's reservation (the first leg corrects it before the call), its first frame, its input.
 
     `model` is None where the agent chooses it in the first leg. `outputs`: the answer has a type; without a loop of tool calls, the first
     turn gives it (R27). `guards_input`: the agent's guardrails look at the input first, and it enters the transcript as they leave it.
     `terms` is what is known of its model calls, `overhead` how many tokens every prompt is besides its messages.
+    `budgets` are the keys of those that it spends from together with other runs.
     """
     numbered = () if guards_input else as_input(messages)
     phase = Phase.FINALIZING if outputs is not None and not loops else Phase.LOOP
@@ -51,6 +54,7 @@ def begin(
         messages=len(numbered),
         input_unguarded=guards_input,
         prompt_tokens=overhead,
+        shared=SharedBudgets(keys=tuple(budgets)) if budgets else None,
         rates=terms.rates if terms is not None and limits.max_cost_usd is not None else {},
     )
     prompt = budget.prompt_of(budget.heard(run, messages))

@@ -46,8 +46,8 @@ class Refusal:
 
 
 def bounded(run: RunState) -> bool:
-    """Whether anything bounds what the run spends."""
-    return run.limits.max_total_tokens is not None or run.limits.max_cost_usd is not None
+    """Whether anything bounds what the run spends, or somebody counts on an answer being no longer than what is reserved for it."""
+    return run.limits.max_total_tokens is not None or run.limits.max_cost_usd is not None or run.shared is not None
 
 
 def reserved(run: RunState) -> Amount:

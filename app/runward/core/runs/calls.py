@@ -33,6 +33,29 @@ class Effect(StrEnum):
         return self is not Effect.READ
 
 
+class Risk(StrEnum):
+    """How much a call can do harm, as the tool's author sees it. Policies go by it; nothing else does."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """The higher, the more harm."""
+        return list(Risk).index(self)
+
+
+RISK_OF: Final[Mapping[Effect, Risk]] = {
+    Effect.READ: Risk.LOW,
+    Effect.IDEMPOTENT_WRITE: Risk.MEDIUM,
+    Effect.NON_IDEMPOTENT_WRITE: Risk.HIGH,
+    Effect.UNCLASSIFIED: Risk.HIGH,
+}
+"""The risk of a tool whose author says none."""
+
+
 class CallStage(StrEnum):
     """Where a call stands on its way. `executing` is always durable before the tool is called (I-02).
 
@@ -134,11 +157,11 @@ class Awaits(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTraits:
     """What the run has to know of a tool. Stored with each call when the model asks for it, so that what holds for a call never changes
-    with a new deployment (R17a).
+    with a new deployment (R17a); but for `risk` and `permissions`, which the policy is asked about each time a call is screened (R22).
 
     `awaits` is set for tools that nobody runs here: then `expires_seconds` bounds the wait, and `output_schema` is what a result has to
     fit. `probes`: the tool can ask the outside world what became of an unknown effect. `wants_evidence`: whoever settles one has to
-    prove it.
+    prove it. `permissions` are what a call needs, in the author's words.
     """
 
     name: str
@@ -154,6 +177,13 @@ class ToolTraits:
     output_schema: Mapping[str, Any] | None = None
     probes: bool = False
     wants_evidence: bool = False
+    risk: Risk | None = None
+    permissions: tuple[str, ...] = ()
+
+    @property
+    def risk_level(self) -> Risk:
+        """The risk its author says, else the one that its effect has."""
+        return self.risk or RISK_OF[self.effect]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +255,8 @@ class Result:
 class Call:
     """One tool call of the turn in hand.
 
-    - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it.
+    - `arguments` is the canonical text of what runs, and empty once the call has ended: the receipt keeps it. `given` is what guardrails
+      made it of, where they left something else: they are shown the same whenever the call is looked at again.
     - `offered`: the model was shown this tool when it asked.
     - `attempt` counts starts, `failures` the attempts that failed by themselves; `leg` is the leg that marked it `executing`. `ran`: the
       tool was called, or may have been.
@@ -243,6 +274,7 @@ class Call:
     arguments: str
     effect: Effect
     stage: CallStage
+    given: str | None = None
     offered: bool = True
     timeout_seconds: float = 60
     max_attempts: int = 3

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runward.core.kernel.actor import Status
-from runward.core.runs import budget
+from runward.core.runs import budget, sharing
+from runward.core.runs.asking import HangUp
 from runward.core.runs.calls import CallStage
 from runward.core.runs.dues import probe_is_due
 from runward.core.runs.facts import BeginVerifying, Close, CloseTurn, End, GiveBack, Mark, Move, Reserve, Settle, Suspend
@@ -29,6 +30,21 @@ class CallModel:
     step: int
     attempt: int
     not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskBudgets:
+    """Have the budgets that the run shares with others admit what is reserved for a model call. Needs that to be durable."""
+
+    step: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseBudget:
+    """Tell those budgets that a reservation is over. It may happen again: what they were told first stands."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +105,9 @@ class VerifyOutput:
     attempt: int
 
 
-Activity = VerifyOutput | GuardInput | GuardOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
+Performed = VerifyOutput | GuardInput | GuardOutput | ChooseModel | CallModel | Screen | RunCall | Project | Probe | CheckEvidence
+"""What needs the agent's code."""
+Activity = Performed | AskBudgets | CloseBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +130,22 @@ Decision = Move | Work | LegOver
 
 def decide(run: RunState, at: int) -> Decision:
     """What comes next at store time `at`. Total: every reachable state has exactly one answer."""
+    decision = _decided(run, at)
+    if run.generations and isinstance(decision, Suspend | GiveBack | End):
+        return HangUp(at=at)
+    return decision if run.shared is None else _told_first(run, decision)
+
+
+def _told_first(run: RunState, decision: Decision) -> Decision:
+    """Before the next reservation, a wait and the end the budgets are told of every reservation that is over; while there is work, beside
+    it."""
+    closes = tuple(CloseBudget(each.id) for each in sharing.to_close(run, ending=isinstance(decision, End)))
+    if closes and isinstance(decision, Work):
+        return Work(start=(*decision.start, *closes), stop=decision.stop, finish=decision.finish)
+    return Work(start=closes) if closes and isinstance(decision, Reserve | Suspend | GiveBack | End) else decision
+
+
+def _decided(run: RunState, at: int) -> Decision:
     if run.status is not Status.RUNNING:
         return LegOver()
     found = next((effect for effect in run.unknowns if effect.found is not None and effect.claim is None), None)
@@ -135,6 +169,8 @@ def decide(run: RunState, at: int) -> Decision:
         return End(at=at, ending=Ending(status=Status.STOPPED, reason=StopReason.OUTPUT_ATTEMPTS_EXHAUSTED))
     if run.hold is not None:
         return Suspend(at=at)
+    if sharing.waits(run, at):
+        return _wait_for_budget(run, at)
     if run.draining or run.caretaker or _too_early(run, at):
         return GiveBack(at=at)
     over = budget.refusal(run)
@@ -200,7 +236,17 @@ def _model_call(run: RunState, at: int) -> Work:
         return Work(start=(GuardInput(), *_checks(run)))
     if run.model is None:
         return Work(start=(ChooseModel(),))
+    if not sharing.is_admitted(run):
+        return Work(start=(AskBudgets(reservation.step, reservation.attempt), *_checks(run)))
     return Work(start=(call, *_checks(run)))
+
+
+def _wait_for_budget(run: RunState, at: int) -> Decision:
+    """A budget keeps the run from its next call. Evidence about an unknown effect is looked at meanwhile."""
+    checks = tuple(_checks(run))
+    if checks and (run.hurried or run.caretaker):
+        return GiveBack(at=at)
+    return Work(start=checks) if checks else Suspend(at=at)
 
 
 def _turn(run: RunState, at: int) -> Decision:

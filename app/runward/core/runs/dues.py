@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runward.core.runs.calls import Call, CallStage
+from runward.core.runs.sharing import due_at
 from runward.core.runs.state import RunState
 from runward.core.runs.waiting import wait_due
 
@@ -24,8 +25,10 @@ def care_due(run: RunState) -> int | None:
 
 
 def work_due(run: RunState, *, after: int | None = None) -> int | None:
-    """When something becomes due at all, a probe of an unknown effect included. `after`: only what is due later than that."""
-    dues = [due for due in (deadline(run), *map(wait_due, run.turn), *(_probe_due(run, call) for call in run.turn)) if due is not None]
+    """When something becomes due at all, a probe of an unknown effect and another try at a budget included. `after`: only what is due
+    later than that."""
+    asked = (deadline(run), due_at(run))
+    dues = [due for due in (*asked, *map(wait_due, run.turn), *(_probe_due(run, call) for call in run.turn)) if due is not None]
     return min((due for due in dues if after is None or due > after), default=None)
 
 

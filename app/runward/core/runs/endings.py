@@ -32,7 +32,8 @@ def ended(run: RunState, call: Call, result: Result, at: int, event: CallEvent =
         run = replace(run, unknowns=tuple(effects))
     arguments = call.arguments
     waited = call.attempt or call.gate is not None or call.awaited is not None
-    call = replace(call, stage=next_stage(call.stage, event), result=result, arguments="", ended_at=at, not_before=None, awaited=None)
+    stage = next_stage(call.stage, event)
+    call = replace(call, stage=stage, result=result, arguments="", given=None, ended_at=at, not_before=None, awaited=None)
     said = Emitted(frames=(frames.tool_output(call, result),), receipts=(receipt_of(call, arguments),))
     if waited and result.outcome != "unknown":
         state = _STATES.get(result.outcome or "", "failed" if result.is_error else "completed")

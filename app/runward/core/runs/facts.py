@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runward.core.budgets import Shortage
 from runward.core.kernel.mail import Mail
 from runward.core.messages import Message
+from runward.core.runs.asking import GenerationAsked, GenerationEnded, HangUp
 from runward.core.runs.calls import ApprovalTerms, How, Result, ToolTraits
 from runward.core.runs.ledger import CallTerms, Rates
 from runward.core.runs.state import Answer, Ending
@@ -137,29 +139,24 @@ class ModelBrokenOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationAsked:
-    """The agent's own code wants to ask a model. `prompt` is in tokens, `wanted` how long the answer may be, where the author says it, and
-    `rates` what the model costs, where that is known."""
+class BudgetsAnswered:
+    """The budgets that the run shares with others have admitted its reservation; `shortage`: one has refused it. `closed`: it is over, as
+    they know it. `crossed` are those by now past the mark at which somebody wants a warning."""
 
     at: int
-    key: str
-    model: str
-    prompt: int
-    wanted: int | None = None
-    rates: Rates | None = None
+    id: str
+    crossed: tuple[str, ...] = ()
+    shortage: Shortage | None = None
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationEnded:
-    """Such a call is over. `usage` None: it gave no answer; `sent` and `billed` say what it may have cost then. `cut_off`: the answer was
-    too long."""
+class BudgetClosed:
+    """The budgets know that a reservation is over."""
 
     at: int
-    key: str
-    usage: Usage | None = None
-    sent: bool = True
-    billed: bool = True
-    cut_off: bool = False
+    id: str
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +364,8 @@ Happening = (
     | ModelChosen
     | AnswerReceived
     | CallRefused
+    | BudgetsAnswered
+    | BudgetClosed
     | ModelFailed
     | ModelBrokenOff
     | GenerationAsked
@@ -382,5 +381,5 @@ Happening = (
     | VerdictGiven
     | Broke
 )
-Move = Reserve | Mark | BeginVerifying | CloseTurn | Close | Settle | Suspend | GiveBack | End
+Move = Reserve | Mark | BeginVerifying | CloseTurn | Close | Settle | HangUp | Suspend | GiveBack | End
 Fact = Happening | Move

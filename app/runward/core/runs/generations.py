@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from runward.core.runs import budget, frames
+from runward.core.budgets import Close
+from runward.core.runs import budget, frames, sharing
+from runward.core.runs.asking import GenerationAsked, GenerationEnded, HangUp
 from runward.core.runs.budget import Refusal
 from runward.core.runs.decide import due_ending
 from runward.core.runs.emitted import NOTHING, Emitted
-from runward.core.runs.facts import GenerationAsked, GenerationEnded
 from runward.core.runs.state import Generation, RunState
 from runward.core.usage import Usage
 from runward.core.values import replace
@@ -14,9 +15,15 @@ from runward.core.values import replace
 Applied = tuple[RunState, Emitted]
 
 
-def came(run: RunState, fact: GenerationAsked | GenerationEnded) -> Applied:
-    """Such a call is asked for, or over."""
-    return _asked(run, fact) if isinstance(fact, GenerationAsked) else _ended(run, fact)
+def came(run: RunState, fact: GenerationAsked | GenerationEnded | HangUp) -> Applied:
+    """Such a call is asked for, or over, or nobody waits for those under way any more."""
+    match fact:
+        case GenerationAsked():
+            return _asked(run, fact)
+        case GenerationEnded():
+            return _ended(run, fact)
+        case HangUp():
+            return all_lost(run), NOTHING
 
 
 def _asked(run: RunState, fact: GenerationAsked) -> Applied:
@@ -44,11 +51,13 @@ def _ended(run: RunState, fact: GenerationEnded) -> Applied:
     if fact.usage is None:
         if fact.billed:
             return _lost(run, generation), NOTHING
+        run = sharing.over_beside(run, generation.key, Close.RELEASED)
         if fact.sent:
             return replace(run, ledger=run.ledger.released(generation.model), usage=run.usage.plus(Usage(model_calls=1))), NOTHING
         return run, NOTHING
     usage = replace(fact.usage, model_calls=1)
     ledger = run.ledger.settled(generation.model, usage, rates, generation.amount)
+    run = sharing.settled_beside(run, generation.key, ledger)
     run = replace(run, ledger=ledger, usage=run.usage.plus(usage))
     if fact.cut_off and generation.cut:
         run = replace(run, spent_out=run.spent_out or budget.over_budget(run))
@@ -65,6 +74,7 @@ def all_lost(run: RunState) -> RunState:
 def _lost(run: RunState, generation: Generation) -> RunState:
     priced = generation.picos > 0 or budget.rates_of(run, generation.model) is not None
     ledger = run.ledger.lost(generation.model, generation.amount, priced=priced)
+    run = sharing.over_beside(run, generation.key, Close.UNKNOWN)
     lost = run.lost_model_calls + 1
     return replace(run, ledger=ledger, usage=run.usage.plus(Usage(model_calls=1)), lost_model_calls=lost)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from runward.core.kernel.frames import Frame
 from runward.core.kernel.mail import Mail, MailKind
-from runward.core.runs import approvals, frames, unknowns, waiting
+from runward.core.runs import approvals, frames, sharing, unknowns, waiting
 from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.emitted import NOTHING, Emitted
 from runward.core.runs.endings import Applied
@@ -63,6 +63,8 @@ def _applied(run: RunState, mail: Mail, at: int) -> Applied | None:
             return (run, NOTHING) if run.reopened else None
         case MailKind.LIMITS:
             return replace(run, limits=run.limits.raised(data["limits"]), spent_out=None), NOTHING
+        case MailKind.BUDGET:
+            return sharing.told(run, data["reservation_id"]), NOTHING
         case MailKind.REBIND:
             return _rebind(run, data)
         case _:

@@ -14,6 +14,7 @@ from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
 from runward.core.runs.ledger import Amount, CallTerms, Ledger, Rates
 from runward.core.runs.limits import Limits
+from runward.core.runs.shared import BudgetWait, SharedBudgets
 from runward.core.runs.unsettled import UnknownEffect
 from runward.core.runs.waits import NOTHING, Wait
 from runward.core.usage import Usage
@@ -192,6 +193,7 @@ class RunState:
       `prompt_characters` what was stored since: together the next prompt. `rates` are the models' prices, recorded where dollars bound it.
     - `generations` are the model calls of the agent's own code that may be under way; `spent_out` is how the run ends at the next boundary
       because one of them was refused.
+    - `shared` are the budgets that it spends from together with other runs; None: none.
 
     The fields at the end are the leg's own and never stored. Defaults are part of the stored format: they are left out of it.
     """
@@ -229,6 +231,7 @@ class RunState:
     prompt_characters: int = 0
     generations: tuple[Generation, ...] = ()
     spent_out: Ending | None = None
+    shared: SharedBudgets | None = None
     model_failures: int = 0
     model_failure: str = ""
     model_retry_at: int | None = None
@@ -266,6 +269,8 @@ class RunState:
     def waiting_on(self) -> Wait:
         """What stands between this run and its next model call, and no worker can do anything about."""
         waits = NOTHING if self.hold is None else Wait.HOLD
+        if self.budget_wait is not None:
+            waits |= Wait.BUDGET
         for call in self.turn:
             if call.stage is CallStage.GATED:
                 waits |= Wait.APPROVALS
@@ -274,6 +279,11 @@ class RunState:
             elif call.stage is CallStage.WAITING and call.awaited is not None:
                 waits |= _WAITS[call.awaited.what]
         return waits
+
+    @property
+    def budget_wait(self) -> BudgetWait | None:
+        """What keeps the run waiting for a budget, as long as it does not ask again."""
+        return None if self.shared is None or self.reservation is not None else self.shared.waiting
 
     @property
     def model_call_open(self) -> bool:

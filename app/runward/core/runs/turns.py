@@ -70,7 +70,9 @@ def _screened(run: RunState, call: Call, screening: Screening, at: int) -> Appli
         return ended(run, call, refusal, at, CallEvent.REFUSED)
     if traits is None:
         raise InvariantViolated(f"Call {call.id} was admitted without a tool.")
-    decided_on, call = call.arguments, replace(call, arguments=screening.arguments)
+    decided_on, given = call.arguments, call.arguments if call.given is None else call.given
+    rewritten = any(each.action == "rewrite" for each in screening.guarded)
+    call = replace(call, arguments=screening.arguments, given=given if rewritten else None)
     terms = screening.approval
     if terms is not None and approvals.to_be_asked(run, call, terms, decided_on):
         return approvals.asked(run, call, traits, terms, at)

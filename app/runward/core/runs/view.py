@@ -9,12 +9,13 @@ from typing import Any
 from runward.core.ids import idempotency_key
 from runward.core.kernel.actor import Envelope, Status
 from runward.core.kernel.frames import Frame
-from runward.core.kernel.mail import approval_key, client_key, question_key, unknown_key
+from runward.core.kernel.mail import approval_key, budget_key, client_key, question_key, unknown_key
 from runward.core.redaction import SECRETS, shown_arguments
-from runward.core.runs import budget
+from runward.core.runs import budget, sharing
 from runward.core.runs.calls import Awaited, Awaits, Call, CallStage, Gate
 from runward.core.runs.frames import data_agent, usage_fields
 from runward.core.runs.ledger import Amount
+from runward.core.runs.shared import BudgetWait
 from runward.core.runs.state import Ending, Hold, RunState, StopReason
 from runward.core.runs.unsettled import Probing, UnknownEffect
 from runward.core.times import optional_rfc3339, rfc3339
@@ -71,6 +72,7 @@ def view(row: Envelope, run: RunState, arrived: Container[str] = ()) -> dict[str
         "task_outcome": row.task_outcome if shown.ended or not run.status.ended else "in_progress",
         "usage": usage_fields(run.usage),
         "accounting": accounting(run),
+        "budgets": [] if run.shared is None else list(run.shared.keys),
         "parent_run_id": None,
         "metadata": json.loads(row.metadata),
         "links": {"self": f"/runs/{row.public_id}", "events": f"/runs/{row.public_id}/events"},
@@ -135,7 +137,7 @@ def pending(run: RunState, arrived: Container[str] = ()) -> dict[str, Any]:
         "tasks": [],
         "children": [],
         "unknown_effects": [_unknown(run, effect) for effect in unknowns if key_of(effect) not in arrived],
-        "budget": None,
+        "budget": _budget(run.budget_wait, arrived),
         "hold": None if run.hold is None else _hold(run.hold),
     }
 
@@ -201,6 +203,13 @@ def _question(call: Call, awaited: Awaited) -> dict[str, Any]:
         "allows_free_text": awaited.allows_free_text,
         "expires_at": optional_rfc3339(awaited.expires_at),
     }
+
+
+def _budget(wait: BudgetWait | None, arrived: Container[str]) -> dict[str, Any] | None:
+    """A budget that the run waits for."""
+    if wait is None or budget_key(wait.id) in arrived:
+        return None
+    return {**sharing.details(wait), "since": rfc3339(wait.since), "due_at": optional_rfc3339(wait.due_at)}
 
 
 def _hold(hold: Hold) -> dict[str, Any]:

@@ -7,6 +7,7 @@ process. Several stores on one `MemoryDatabase` are several processes on one dat
     store, reads, directory = MemoryStore(database), MemoryReads(database), MemoryDirectory(database)
 """
 
+from runward.stores.memory.budgets import MemoryBudgets
 from runward.stores.memory.bus import LocalBus
 from runward.stores.memory.database import Faults, MemoryDatabase
 from runward.stores.memory.directory import MemoryDirectory
@@ -15,4 +16,14 @@ from runward.stores.memory.renewals import MemoryRenewals
 from runward.stores.memory.singletons import MemorySingletons
 from runward.stores.memory.store import MemoryStore
 
-__all__ = ["Faults", "LocalBus", "MemoryDatabase", "MemoryDirectory", "MemoryReads", "MemoryRenewals", "MemorySingletons", "MemoryStore"]
+__all__ = [
+    "Faults",
+    "LocalBus",
+    "MemoryBudgets",
+    "MemoryDatabase",
+    "MemoryDirectory",
+    "MemoryReads",
+    "MemoryRenewals",
+    "MemorySingletons",
+    "MemoryStore",
+]

@@ -12,18 +12,21 @@ from runward.ports.store import ClaimRequest
 from runward.stores.guards import check_letters
 from runward.stores.memory.database import MemoryDatabase
 from runward.stores.memory.mailbox import put_letters
+from runward.stores.turns import Held, Served, Waiting, in_turn
 
 
-def claim(database: MemoryDatabase, request: ClaimRequest) -> Claims:
+def claim(database: MemoryDatabase, served: Served, request: ClaimRequest) -> Claims:
     """`Store.claim`."""
     now = database.now()
     readable = [envelope for envelope in database.pending() if envelope.format <= FORMAT]
     chosen: dict[str, Envelope] = {}
-    ready, overdue = _ready(readable, request, now), _overdue(readable, request, now)
+    overdue = _overdue(readable, request, now)
+    late = {envelope.uid for envelope in overdue}
+    ready = _ready(database, served, [envelope for envelope in readable if envelope.uid not in late], request, now)
     for envelope in (*overdue[: request.overdue], *ready, *overdue[request.overdue :]):
         if len(chosen) < request.limit:
             chosen.setdefault(envelope.uid, envelope)
-    return Claims(taken=tuple(_taken(database, envelope, request, now) for envelope in chosen.values()), now=now)
+    return served.note(Claims(taken=tuple(_taken(database, envelope, request, now) for envelope in chosen.values()), now=now))
 
 
 def owned(database: MemoryDatabase, owner: str) -> dict[str, int]:
@@ -69,16 +72,24 @@ def _given_back(envelope: Envelope, now: int) -> Envelope:
     )
 
 
-def _ready(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:
-    ready = [
-        envelope
+def _ready(database: MemoryDatabase, served: Served, readable: list[Envelope], request: ClaimRequest, now: int) -> Iterator[Envelope]:
+    """In turn, with the slots that they are taken with."""
+    ready = {
+        envelope.uid: envelope
         for envelope in readable
         if envelope.lease_owner is None
         and envelope.status in (Status.QUEUED, Status.SUSPENDED)
         and envelope.binding in request.bindings
         and _due(envelope.ready_at, now)
+    }
+    waiting = [Waiting(uid=each.uid, tenant=each.scope.tenant, key=each.concurrency_key or "", rank=each.rank) for each in ready.values()]
+    held = [
+        Held(tenant=each.scope.tenant, key=each.concurrency_key or "", key_slot=each.key_slot, tenant_slot=each.tenant_slot)
+        for each in database.pending()
+        if each.lease_owner is not None
     ]
-    return sorted(ready, key=lambda envelope: (envelope.rank, envelope.uid))
+    for turn in in_turn(waiting, held, served, request):
+        yield replace(ready[turn.uid], key_slot=turn.key_slot, tenant_slot=turn.tenant_slot)
 
 
 def _overdue(readable: list[Envelope], request: ClaimRequest, now: int) -> list[Envelope]:
@@ -106,7 +117,7 @@ def _lapsed(readable: list[Envelope], request: ClaimRequest, now: int) -> Iterat
 def _due_for_care(readable: list[Envelope], now: int) -> Iterator[tuple[int, str, Envelope]]:
     for envelope in readable:
         if envelope.lease_owner is None and envelope.care_at is not None and envelope.care_at <= now:
-            yield envelope.care_at, envelope.uid, envelope
+            yield envelope.care_at, envelope.uid, replace(envelope, key_slot=None, tenant_slot=None)
 
 
 def _due(at: int | None, now: int) -> bool:

@@ -12,6 +12,8 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import ApprovalClosing, ApprovalRow, MessageRow, Receipt
+from runward.core.runs.ledger import Amount
+from runward.ports.budgets import Budget, Closed, ReserveAnswer
 from runward.ports.clock import Clock
 from runward.ports.directory import ApiKey, PublishedAgent, WorkerRow
 from runward.ports.store import Head
@@ -65,6 +67,20 @@ class KeyedLease:
     until: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """A reservation of `ports.budgets`, with what was answered: `outcome` first, and once it was closed `closed`. `waits_for` is the budget
+    that refused it, as long as somebody waits."""
+
+    keys: tuple[str, ...]
+    holder: str
+    amount: Amount
+    created_at: int
+    outcome: ReserveAnswer
+    closed: Closed | None = None
+    waits_for: str | None = None
+
+
 class MemoryDatabase:
     """One database. Its time is the clock's, `epoch_ms` at the clock's zero."""
 
@@ -78,6 +94,8 @@ class MemoryDatabase:
         self.agents: dict[tuple[str, str, str], PublishedAgent] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.singletons: dict[str, KeyedLease] = {}
+        self.budgets: dict[tuple[str, str], Budget] = {}
+        self.reservations: dict[tuple[str, str], Reserved] = {}
         self._epoch_ms = epoch_ms
         self._pending: dict[str, None] = {}
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import PAGE_BYTES, ActorQuery, ApprovalQuery, Order, Place, StoredApproval
+from runward.ports.reads import PAGE_BYTES, ActorQuery, ApprovalQuery, Order, Place, SlotsTaken, StoredApproval
 from runward.stores.memory.database import Faults, MemoryDatabase, Rows
 
 T = TypeVar("T")
@@ -94,6 +94,14 @@ class MemoryReads:
             return _ascending([(until, envelope) for until, envelope in leased if before is None or until < before], after, limit)
 
         return await self._database.turn(self._faults, "held", work)
+
+    async def slots_taken(self, tenant: str, key: str | None) -> SlotsTaken:
+        def work() -> SlotsTaken:
+            leases = [each for each in self._database.pending() if each.lease_owner is not None and each.scope.tenant == tenant]
+            of_key = sum(each.key_slot is not None and each.concurrency_key == key for each in leases)
+            return SlotsTaken(of_key=of_key, of_tenant=sum(each.tenant_slot is not None for each in leases))
+
+        return await self._database.turn(self._faults, "slots_taken", work)
 
     async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
         def work() -> Sequence[Envelope]:

@@ -30,6 +30,7 @@ from runward.stores.memory.database import Faults, MemoryDatabase, RememberedKey
 from runward.stores.memory.mailbox import append_mail
 from runward.stores.memory.pruning import delete, prune, prune_keys
 from runward.stores.memory.renewals import MemoryRenewals
+from runward.stores.turns import Served
 
 
 class MemoryStore:
@@ -38,6 +39,7 @@ class MemoryStore:
     def __init__(self, database: MemoryDatabase, faults: Faults | None = None) -> None:
         self._database = database
         self._faults = faults or Faults()
+        self._served = Served()
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -52,7 +54,7 @@ class MemoryStore:
         return await self._database.turn(self._faults, "create", lambda: _create(self._database, new, key))
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        return await self._database.turn(self._faults, "claim", lambda: claim(self._database, request))
+        return await self._database.turn(self._faults, "claim", lambda: claim(self._database, self._served, request))
 
     async def commit(self, changes: Changes) -> CommitAnswer:
         return await self._database.turn(self._faults, "commit", lambda: commit(self._database, changes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from runward.ports.budgets import Budgets
 from runward.ports.bus import Bus
 from runward.ports.clock import Chance, Clock
 from runward.ports.directory import Directory
@@ -20,6 +21,7 @@ from runward.ports.store import Store
 from runward.ports.telemetry import Telemetry
 from runward.stores.relay import Relay
 from runward.stores.sql import queries
+from runward.stores.sql.budgets import SqlBudgets
 from runward.stores.sql.database import Database
 from runward.stores.sql.directory import SqlDirectory
 from runward.stores.sql.migrate import migrate
@@ -46,6 +48,7 @@ class SqlStores:
     reads: Reads
     directory: Directory
     singletons: Singletons
+    budgets: Budgets
     bus: Bus
     database: Database
 
@@ -95,6 +98,7 @@ def _stores(store: Store, bus: Bus, database: Database) -> SqlStores:
         reads=SqlReads(database),
         directory=SqlDirectory(database),
         singletons=SqlSingletons(database),
+        budgets=SqlBudgets(database),
         bus=bus,
         database=database,
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, and_, func, literal_column, or_
+from sqlalchemy import ColumnElement, Integer, TextClause, and_, func, literal_column, or_
 
 from runward.core.kernel.actor import FORMAT, RANK_PER_PRIORITY_MS
 from runward.stores.sql.expressions import FALSE, ONE, TRUE, ZERO
 from runward.stores.sql.statements import given
-from runward.stores.sql.tables import CARED, LEASED, READY, actors
+from runward.stores.sql.tables import CARED, LEASED, RANKED, actors
 
 MAX_AHEAD_MS: Final = 100 * RANK_PER_PRIORITY_MS
 """How far the rank of an actor that is ready may lie ahead of now: with the lowest priority there is. Those that only become ready later
@@ -24,11 +24,11 @@ def seizable(now: ColumnElement[Any], *, lapsed_only: bool) -> ColumnElement[boo
     return lapsed(now) if lapsed_only else and_(LEASED, READABLE)
 
 
-def ready(now: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Without a lease, and ready, but not due for care. The binding is asked for beside it."""
+def ready(now: ColumnElement[Any], by: TextClause = RANKED) -> ColumnElement[bool]:
+    """Without a lease, and ready, but not due for care. The binding is asked for beside it, and what else the index `by` begins with."""
     ahead = literal_column(str(MAX_AHEAD_MS), Integer)
     no_care = func.coalesce(actors.c.care_at > now, TRUE)
-    return and_(READY, actors.c.rank <= now + ahead, actors.c.ready_at <= now, actors.c.lease_owner.is_(None), no_care, READABLE)
+    return and_(by, actors.c.rank <= now + ahead, actors.c.ready_at <= now, actors.c.lease_owner.is_(None), no_care, READABLE)
 
 
 def lapsed(now: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.engine.interfaces import Dialect
 
@@ -11,9 +11,16 @@ from runward.core.errors import Unavailable
 from runward.stores.sql.rows import Row
 from runward.stores.sql.statements import Statement
 
+T = TypeVar("T")
+
+
+Steps = Generator[tuple[Statement, Mapping[str, Any]], Sequence[Row], T]
+"""An operation of several statements: it yields one after another with its values, is sent its rows, and returns what it returns. So it is
+written once for a database whose driver blocks and one whose driver does not."""
+
 
 class Database(Protocol):
-    """One database. Both methods raise `Unavailable`."""
+    """One database. Its methods raise `Unavailable`."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -24,6 +31,11 @@ class Database(Protocol):
 
     async def write(self, statement: Statement, values: Mapping[str, Any]) -> Sequence[Row]:
         """Runs one statement in a transaction of its own, durable when this returns, and returns the rows it answers with."""
+        ...
+
+    async def transact(self, steps: Callable[[], Steps[T]]) -> T:
+        """Runs an operation of several statements in one transaction (READ COMMITTED), durable when this returns. What it raises undoes it.
+        It may run more than once, each time from the start, when others were in its way."""
         ...
 
 

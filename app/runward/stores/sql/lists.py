@@ -14,8 +14,8 @@ from runward.ports.reads import ActorQuery, ApprovalQuery, Order, Place
 from runward.stores.sql.claims import READABLE
 from runward.stores.sql.expressions import QUEUED
 from runward.stores.sql.rows import APPROVAL, ENVELOPE
-from runward.stores.sql.statements import SQLITE, Statement, clock_expression
-from runward.stores.sql.tables import ID, LEASED, READY, actors, approvals
+from runward.stores.sql.statements import SQLITE, Statement, clock_expression, given
+from runward.stores.sql.tables import BOUNDED, ID, KEYED, LEASED, RANKED, actors, approvals
 
 # -- actors --------------------------------------------------------------------------------------------------------------
 
@@ -80,9 +80,17 @@ def held(dialect: Dialect, scope: Scope | None, *, lapsed_for_ms: int | None, af
     return Statement(_behind(found, after, limit, actors.c.lease_until, actors.c.uid), dialect)
 
 
+def slots_taken(dialect: Dialect) -> Statement:
+    """How many slots are taken of a concurrency key, and of a tenant."""
+    tenant = actors.c.tenant == given("tenant", ID)
+    key = and_(KEYED, tenant, actors.c.concurrency_key == given("key", ID))
+    counts = (select(func.count()).select_from(actors).where(which).scalar_subquery() for which in (key, and_(BOUNDED, tenant)))
+    return Statement(select(*counts), dialect)
+
+
 def unclaimable(dialect: Dialect, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Statement:
     """Actors that wait for a worker, and for another one than those with these bindings."""
-    waits = and_(READY, actors.c.lease_owner.is_(None), or_(actors.c.status == QUEUED, actors.c.ready_at <= clock_expression(dialect)))
+    waits = and_(RANKED, actors.c.lease_owner.is_(None), or_(actors.c.status == QUEUED, actors.c.ready_at <= clock_expression(dialect)))
     foreign = actors.c.binding.not_in([literal(binding, ID) for binding in bindings])
     found = select(*ENVELOPE).where(waits, or_(foreign, ~READABLE), *_same(actors, _owned(scope)))
     return Statement(_behind(found, after, limit, actors.c.created_at, actors.c.uid), dialect)

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from runward.core.errors import SchemaMismatch, Unavailable
+from runward.stores.sql.postgres.address import address_of
 from runward.stores.sql.schema import check_version
 from runward.stores.sql.sqlite.connection import set_wal
 from runward.stores.sql.urls import file_of, parsed
@@ -33,13 +34,15 @@ async def migrate(url: str, *, folder: Path | None = None) -> None:
     """Migrates the database of a URL, and makes the SQLite file if there is none. Nothing to do when it is up to date. `folder` holds other
     migrations than this version's.
 
-    Raises Unavailable, or SchemaMismatch when the database is newer than this code; then nothing was changed.
+    Raises Unavailable, DefinitionError for options that are none, or SchemaMismatch when the database is newer than this code; then nothing
+    was changed.
     """
     address = parsed(url)
     try:
         if is_sqlite(url):
             await asyncio.to_thread(_migrate_file, file_of(address), folder or migrations_folder())
         else:
+            address_of(address, command_seconds=WAIT_SECONDS)
             await _migrate_server(address, folder or migrations_folder())
     except (DBAPIError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise Unavailable(f"The database could not be migrated: {error}.") from error

@@ -9,7 +9,7 @@ from runward.core.kernel.commit import CreatedIsGone, IdempotencyKey, KeyReused,
 from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Mail
 from runward.core.kernel.records import MessageRow, Receipt
-from runward.ports.reads import ActorQuery, ApprovalQuery, Place, StoredApproval
+from runward.ports.reads import ActorQuery, ApprovalQuery, Place, SlotsTaken, StoredApproval
 from runward.stores.sql import lists, queries
 from runward.stores.sql.database import Database
 from runward.stores.sql.gates import known_key
@@ -76,6 +76,10 @@ class SqlReads:
     async def held(self, scope: Scope | None, *, lapsed_for_ms: int | None, after: Place | None, limit: int) -> Sequence[Envelope]:
         statement = lists.held(self._dialect, scope, lapsed_for_ms=lapsed_for_ms, after=after, limit=limit)
         return [envelope_of(row) for row in await self._database.read(statement, {})]
+
+    async def slots_taken(self, tenant: str, key: str | None) -> SlotsTaken:
+        rows = await self._database.read(lists.slots_taken(self._dialect), {"tenant": tenant, "key": key or ""})
+        return SlotsTaken(of_key=rows[0][0], of_tenant=rows[0][1])
 
     async def unclaimable(self, scope: Scope | None, bindings: Sequence[str], *, after: Place | None, limit: int) -> Sequence[Envelope]:
         statement = lists.unclaimable(self._dialect, scope, bindings, after=after, limit=limit)

@@ -23,7 +23,8 @@ ENVELOPE: Final = columns(
     actors,
     "uid kind format public_id tenant user_id namespace status revision leg recoveries lease_owner lease_until drain_leg last_seq "
     "mail_received mail_applied ready_at care_at rank priority binding agent agent_version session_id parent_uid waiting_on "
-    "stop_reason task_outcome metadata context state created_at updated_at started_at ended_at cancel_requested_at",
+    "stop_reason task_outcome metadata context state created_at updated_at started_at ended_at cancel_requested_at "
+    "concurrency_key key_slot tenant_slot",
 )
 HEAD: Final = columns(actors, "uid status revision last_seq leg lease_owner mail_received drain_leg")
 MESSAGE: Final = columns(messages, "seq role step content format opaque opaque_format")
@@ -44,6 +45,7 @@ def envelope_of(row: Row) -> Envelope:
         uid, kind, format, public_id, tenant, user, namespace, status, revision, leg, recoveries, lease_owner, lease_until, drain_leg,
         last_seq, mail_received, mail_applied, ready_at, care_at, rank, priority, binding, agent, agent_version, session_id, parent_uid,
         waiting_on, stop_reason, task_outcome, metadata, context, state, created_at, updated_at, started_at, ended_at, cancel_requested_at,
+        concurrency_key, key_slot, tenant_slot,
     ) = row  # fmt: skip
     return Envelope(
         uid=uid,
@@ -81,6 +83,9 @@ def envelope_of(row: Row) -> Envelope:
         started_at=started_at,
         ended_at=ended_at,
         cancel_requested_at=cancel_requested_at,
+        concurrency_key=concurrency_key or None,
+        key_slot=key_slot,
+        tenant_slot=tenant_slot,
     )
 
 
@@ -189,6 +194,7 @@ def actor_values(new: NewActor) -> Values:
         "format": new.format,
         "task_outcome": new.task_outcome,
         "state": new.state,
+        "concurrency_key": new.concurrency_key or "",
     }
 
 

@@ -6,6 +6,7 @@
 | `messages`, `receipts`, `mail`, `approvals` | rows of an actor, as the kernel has them |
 | `frames` | the journal, one row for the frames of one write (`journal.py`); `seq` is its last frame's |
 | `idempotency_keys` | what a request made; outlives the actor |
+| `budgets`, `budget_reservations` | what runs may spend together, and each amount that was set aside for one |
 | `api_keys`, `agents`, `workers`, `singletons`, `service` | what processes tell each other; `service` is one row |
 
 JSON is text. Times are milliseconds since 1970. Nothing refers to anything by a foreign key: every row of an actor is written under its
@@ -33,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-SCHEMA: Final = "0002"
+SCHEMA: Final = "0004"
 """The newest migration this code knows, and needs. Migrations are numbered so that they sort."""
 
 METADATA: Final = MetaData(
@@ -94,21 +95,40 @@ actors: Final = Table(
     Column("care_at", BigInteger),
     Column("ready_at", BigInteger),
     _needed("rank", BigInteger),
+    Column("concurrency_key", ID, nullable=False, server_default=text("''")),
+    Column("key_slot", Integer),
+    Column("tenant_slot", Integer),
     PrimaryKeyConstraint("uid"),
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02, "autovacuum_analyze_scale_factor": 0.02},
 )
 
 # Commits between claim and release change no column of any of these, so that they are HOT. `lease_until` moves only with a claim, a
 # renewal and a release.
-READY: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL")
+# `RANKED` and `LANED` are the same but for a mark of each that is always true: a statement that gives one can be planned with that index
+# alone. Postgres would else believe that a queue is still as short as it last saw it, and filter one of thousands by the other index.
+RANKED: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND format > 0")
+LANED: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND kind <> ''")
+WITH_KEY: Final = text("status IN ('queued', 'suspended') AND ready_at IS NOT NULL AND concurrency_key <> ''")
 LEASED: Final = text("lease_owner IS NOT NULL")
 CARED: Final = text("care_at IS NOT NULL")
+KEYED: Final = text("lease_owner IS NOT NULL AND key_slot IS NOT NULL")
+BOUNDED: Final = text("lease_owner IS NOT NULL AND tenant_slot IS NOT NULL")
 _ended = text("ended_at IS NOT NULL")
 Index(None, actors.c.public_id, actors.c.tenant, unique=True)
 Index(None, actors.c.tenant, actors.c.created_at)
 Index(None, actors.c.tenant, actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
 Index("actors_ended", actors.c.ended_at, postgresql_where=_ended, sqlite_where=_ended)
-Index("actors_ready", actors.c.binding, actors.c.rank, actors.c.ready_at, postgresql_where=READY, sqlite_where=READY)
+Index("actors_ready", actors.c.binding, actors.c.rank, actors.c.ready_at, postgresql_where=RANKED, sqlite_where=RANKED)
+Index(
+    "actors_lanes",
+    *columns(actors, "binding tenant concurrency_key rank ready_at"),
+    postgresql_where=LANED,
+    sqlite_where=LANED,
+)
+Index("actors_keyed", actors.c.binding, postgresql_where=WITH_KEY, sqlite_where=WITH_KEY)
+# No two leases have the same slot, whoever claims at the same time. A lease that is given back is in neither of these.
+Index("actors_key_slots", *columns(actors, "tenant concurrency_key key_slot"), unique=True, postgresql_where=KEYED, sqlite_where=KEYED)
+Index("actors_tenant_slots", actors.c.tenant, actors.c.tenant_slot, unique=True, postgresql_where=BOUNDED, sqlite_where=BOUNDED)
 Index("actors_leased", actors.c.lease_until, postgresql_where=LEASED, sqlite_where=LEASED)
 Index("actors_care", actors.c.care_at, postgresql_where=CARED, sqlite_where=CARED)
 
@@ -216,6 +236,48 @@ idempotency_keys: Final = Table(
     PrimaryKeyConstraint("scope", "route", "key"),
 )
 Index(None, idempotency_keys.c.created_at)
+
+budgets: Final = Table(
+    "budgets",
+    METADATA,
+    _needed("tenant", ID),
+    _needed("key", ID),
+    _needed("created_at", BigInteger),
+    _needed("changed_at", BigInteger),
+    Column("changed_by", Text),
+    Column("max_total_tokens", BigInteger),
+    Column("max_picos", BigInteger),
+    Column("window_seconds", BigInteger),
+    Column("warn_at", Integer),
+    _needed("on_exhausted", Text),
+    # from here on: what a reservation changes
+    _needed("used_at", BigInteger),
+    _needed("idle", Boolean),
+    _needed("counted", Text),
+    PrimaryKeyConstraint("tenant", "key"),
+    postgresql_with={"fillfactor": 80},
+)
+"""`counted` is what counts against the terms, as JSON: sums of any size. `idle`: nothing is reserved."""
+
+budget_reservations: Final = Table(
+    "budget_reservations",
+    METADATA,
+    _needed("tenant", ID),
+    _needed("id", ID),
+    _needed("created_at", BigInteger),
+    _needed("holder", ID),
+    _needed("asked", Text),
+    _needed("outcome", Text),
+    Column("closed", Text),
+    Column("waits_for", ID),
+    _needed("over", Boolean),
+    PrimaryKeyConstraint("tenant", "id"),
+    postgresql_with={"fillfactor": 80},
+)
+_waits = text("waits_for IS NOT NULL")
+_over = text("over")
+Index("budget_reservations_waiting", *columns(budget_reservations, "tenant waits_for id"), postgresql_where=_waits, sqlite_where=_waits)
+Index("budget_reservations_over", budget_reservations.c.created_at, postgresql_where=_over, sqlite_where=_over)
 
 api_keys: Final = Table(
     "api_keys",

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from runward.core.errors import DefinitionError
+
+POSTGRES_OPTIONS: Final = frozenset(
+    {
+        "command_timeout", "direct_tls", "gsslib", "host", "krbsrvname", "max_cacheable_statement_size", "max_cached_statement_lifetime",
+        "passfile", "password", "port", "prepared_statement_cache_size", "service", "servicefile", "ssl", "statement_cache_size",
+        "target_session_attrs", "timeout", "user",
+    }
+)  # fmt: skip
+"""The options of a Postgres URL: those of asyncpg that a text can be, and SQLAlchemy's size of its cache."""
 
 
 def parsed(url: str) -> URL:
@@ -21,6 +31,10 @@ def parsed(url: str) -> URL:
     if made.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
         raise DefinitionError(
             f"RUNWARD_DATABASE_URL: {made.drivername} is not a kind of database it can be: sqlite+aiosqlite and postgresql+asyncpg are."
+        )
+    if made.drivername == "postgresql+asyncpg" and not POSTGRES_OPTIONS.issuperset(made.query):
+        raise DefinitionError(  # which one is not said: it may be half a password with a `?` in it
+            f"RUNWARD_DATABASE_URL has an option that it cannot have. It may have these: {', '.join(sorted(POSTGRES_OPTIONS))}."
         )
     return made
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
 
 from runward.core.errors import DefinitionError, Unavailable
 from runward.stores.sql.statements import POSTGRES
@@ -74,15 +75,21 @@ class Address:
 def address_of(url: URL, *, command_seconds: float) -> Address:
     """The address that a `postgresql+asyncpg://` URL names; its options are asyncpg's, and `prepared_statement_cache_size`.
 
-    Raises DefinitionError for an option that is not a number where one is due.
+    Raises DefinitionError for an option that is not a number where one is due, never showing it.
     """
-    _, options = POSTGRES.create_connect_args(url)
+    try:
+        _, options = POSTGRES.create_connect_args(url)
+    except (ArgumentError, ValueError):
+        raise DefinitionError("RUNWARD_DATABASE_URL has options that do not belong together, or are none.") from None
     cache_size = options.pop("prepared_statement_cache_size", None)
     options.pop("prepared_statement_name_func", None)
-    try:
-        options = {name: _NUMBERS[name](value) if name in _NUMBERS and isinstance(value, str) else value for name, value in options.items()}
-    except ValueError as error:
-        raise DefinitionError(f"RUNWARD_DATABASE_URL has an option that is not a number: {error}.") from error
+    for name in _NUMBERS.keys() & options.keys():
+        if name == "port" and isinstance(options[name], list):
+            continue  # of several hosts
+        try:
+            options[name] = _NUMBERS[name](options[name])
+        except (TypeError, ValueError):
+            raise DefinitionError(f"RUNWARD_DATABASE_URL: its option {name} is not a number.") from None
     pooled = cache_size == 0 or options.get("statement_cache_size") == 0
     defaults = {"timeout": command_seconds, "command_timeout": command_seconds}
     cache = {"statement_cache_size": 0} if pooled else {"max_cached_statement_lifetime": 0, "max_cacheable_statement_size": 0}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
 from runward.core.errors import Unavailable
 from runward.ports.clock import Chance, Clock
+from runward.stores.sql.database import Steps
 from runward.stores.sql.postgres.address import Address, Connection
 from runward.stores.sql.statements import Statement
+
+T = TypeVar("T")
 
 ATTEMPTS: Final = 10
 """How often a statement is sent that met a deadlock or a serialization failure; each time it had no effect."""
@@ -34,7 +37,7 @@ AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
 class Connections:
-    """At most `size` connections of this process. `fetch` runs one statement, in a transaction of its own.
+    """At most `size` connections of this process. `fetch` runs one statement, in a transaction of its own, `transact` several in one.
 
     A statement waits `wait_seconds` for a connection. One that was not used for `idle_seconds` is closed, but for the last.
     """
@@ -60,11 +63,32 @@ class Connections:
         Raises Unavailable when no connection can be had, or the answer was lost: then nothing is known about what the statement did.
         """
         arguments = statement.arguments(values)
+        return await self._on_one(lambda connection: connection.fetch(statement.text, *arguments))
+
+    async def transact(self, steps: Callable[[], Steps[T]]) -> T:
+        """Runs an operation of several statements in one transaction; from the start again when it met a deadlock."""
+
+        async def work(connection: Connection) -> T:
+            async with connection.transaction(isolation="read_committed"):
+                running = steps()
+                try:
+                    statement, values = next(running)
+                    while True:
+                        rows: Sequence[Any] = await connection.fetch(statement.text, *statement.arguments(values))
+                        statement, values = running.send(rows)
+                except StopIteration as end:
+                    answer: T = end.value
+                    return answer
+
+        return await self._on_one(work)
+
+    async def _on_one(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Does something on one connection, once, or again when it met a conflict and had no effect."""
         conflict: Exception | None = None
         for _ in range(ATTEMPTS):
             connection = await self._take()
             try:
-                rows = await connection.fetch(statement.text, *arguments)
+                answer = await work(connection)
             except AGAIN as error:
                 self._give(connection)
                 conflict = error
@@ -86,7 +110,7 @@ class Connections:
                 raise
             else:
                 self._give(connection)
-                return rows
+                return answer
         raise Unavailable(f"Postgres found no turn for this: {conflict}.") from conflict
 
     @property

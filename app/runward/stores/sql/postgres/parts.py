@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Integer,
+    Label,
     Table,
     TableValuedAlias,
     Text,
@@ -35,9 +36,9 @@ from runward.stores.sql.statements import POSTGRES, clock_expression, given_arra
 from runward.stores.sql.tables import ID, actors, approvals, columns, mail, messages, receipts
 
 
-def clock() -> CTE:
-    """The server's time, read once per statement."""
-    return select(clock_expression(POSTGRES).label("now")).cte("clock").prefix_with("MATERIALIZED")
+def clock(*more: Label[Any]) -> CTE:
+    """The server's time, read once per statement, and what else is found out once."""
+    return select(clock_expression(POSTGRES).label("now"), *more).cte("clock").prefix_with("MATERIALIZED")
 
 
 def unnested(prefix: str, types: dict[str, TypeEngine[Any]]) -> TableValuedAlias:
@@ -63,7 +64,17 @@ def put_rows(table: Table, gate: FromClause, prefix: str, *, by_uid: bool = Fals
 
 # What a new actor's row gets beside what it is given.
 _FIRST = {"revision": 1, "leg": 0, "recoveries": 0, "mail_received": 0, "mail_applied": 0, "waiting_on": 0}
-_ABSENT = ("started_at", "cancel_requested_at", "lease_until", "lease_owner", "ended_at", "drain_leg", "stop_reason")
+_ABSENT = (
+    "started_at",
+    "cancel_requested_at",
+    "lease_until",
+    "lease_owner",
+    "ended_at",
+    "drain_leg",
+    "stop_reason",
+    "key_slot",
+    "tenant_slot",
+)
 NEW_ACTOR: Final = columns_of(actors, without={*_FIRST, *_ABSENT, "rank", "status"})
 """The columns of a new actor that are given: those of `rows.actor_values`."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import asyncpg
 from sqlalchemy.engine.interfaces import Dialect
@@ -14,8 +14,8 @@ from runward.core.kernel.frames import StoredFrame
 from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewals
 from runward.stores.sql import queries
-from runward.stores.sql.database import NoSuchTable, NotUnique
-from runward.stores.sql.postgres.claim import claim
+from runward.stores.sql.database import NoSuchTable, NotUnique, Steps
+from runward.stores.sql.postgres.claim import Taker
 from runward.stores.sql.postgres.commit import append_frames, commit
 from runward.stores.sql.postgres.connections import Connections
 from runward.stores.sql.postgres.create import create
@@ -26,6 +26,8 @@ from runward.stores.sql.postgres.renewals import PostgresRenewals
 from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
 from runward.stores.sql.statements import POSTGRES, Statement
+
+T = TypeVar("T")
 
 
 class PostgresDatabase:
@@ -49,6 +51,9 @@ class PostgresDatabase:
         except asyncpg.UniqueViolationError as error:
             raise NotUnique from error
 
+    async def transact(self, steps: Callable[[], Steps[T]]) -> T:
+        return await self.connections.transact(steps)
+
 
 class PostgresStore:
     """`ports.store.Store`."""
@@ -56,6 +61,7 @@ class PostgresStore:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._connections = database.connections
+        self._taker = Taker(database.connections)
 
     async def open(self) -> None:
         self._connections.open()
@@ -76,7 +82,7 @@ class PostgresStore:
         return await create(self._connections, new, key)
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        return await claim(self._connections, request)
+        return await self._taker.claim(request)
 
     async def commit(self, changes: Changes) -> CommitAnswer:
         return await commit(self._connections, changes)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from runward.core.errors import SchemaMismatch, Unavailable
-from runward.stores.sql.database import NoSuchTable, NotUnique
+from runward.stores.sql.database import NoSuchTable, NotUnique, Steps
 from runward.stores.sql.rows import Row
 from runward.stores.sql.statements import Statement
+
+T = TypeVar("T")
 
 _REASONS: Final = {
     sqlite3.SQLITE_FULL: "the disk is full, or the file has reached its largest size",
@@ -137,6 +139,16 @@ class Session:
         """The first row of a statement."""
         found: Row | None = self._connection.execute(statement.text, statement.arguments(values)).fetchone()
         return found
+
+    def run(self, steps: Steps[T]) -> T:
+        """Runs an operation of several statements."""
+        try:
+            statement, values = next(steps)
+            while True:
+                statement, values = steps.send(self.rows(statement, values))
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
 
     def many(self, statement: Statement, rows: Iterable[Mapping[str, Any]]) -> None:
         """Runs a statement once for each of some rows."""

@@ -39,6 +39,7 @@ def put_actor(session: Session, new: NewActor) -> None:
     values |= {"ready_at": ready_at, "rank": rank_of(ready_at, new.priority), "status": Status.QUEUED.value, "revision": 1}
     values |= dict.fromkeys(("leg", "recoveries", "mail_received", "mail_applied", "waiting_on"), 0)
     values |= dict.fromkeys(("started_at", "ended_at", "cancel_requested_at", "lease_owner", "lease_until", "drain_leg", "stop_reason"))
+    values |= dict.fromkeys(("key_slot", "tenant_slot"))
     session.rows(insert_into(actors), values)
     put_frames(session, new.uid, new.frames)
     put_messages(session, new.uid, new.messages)

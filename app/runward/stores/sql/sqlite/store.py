@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine.interfaces import Dialect
 
@@ -15,16 +15,20 @@ from runward.core.kernel.mail import Letter
 from runward.ports.store import Append, ClaimRequest, Head, Renewal, Renewals
 from runward.stores.guards import check_changes, check_letters, check_new_actor, check_numbers, check_text
 from runward.stores.sql import queries
+from runward.stores.sql.database import Steps
 from runward.stores.sql.rows import Row, heads_of
 from runward.stores.sql.schema import check_schema
+from runward.stores.sql.sqlite.claim import Past, claim
 from runward.stores.sql.sqlite.commit import append_frames, commit
 from runward.stores.sql.sqlite.create import create
-from runward.stores.sql.sqlite.leases import ask_drain, claim, disown, renew, seize
+from runward.stores.sql.sqlite.leases import ask_drain, disown, renew, seize
 from runward.stores.sql.sqlite.mailbox import append_mail
 from runward.stores.sql.sqlite.pruning import delete_actor, prune, prune_keys
 from runward.stores.sql.sqlite.readers import Readers
 from runward.stores.sql.sqlite.writer import Writer
 from runward.stores.sql.statements import SQLITE, Statement, as_list
+
+T = TypeVar("T")
 
 
 class SqliteDatabase:
@@ -42,6 +46,9 @@ class SqliteDatabase:
     async def write(self, statement: Statement, values: Mapping[str, Any]) -> Sequence[Row]:
         return await self.writer.do(lambda session: session.rows(statement, values))
 
+    async def transact(self, steps: Callable[[], Steps[T]]) -> T:
+        return await self.writer.do(lambda session: session.run(steps()))
+
 
 class SqliteStore:
     """`ports.store.Store`. Values are checked before they are queued."""
@@ -49,6 +56,7 @@ class SqliteStore:
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._writer = database.writer
+        self._past = Past()
 
     async def open(self) -> None:
         await asyncio.to_thread(self._writer.start)
@@ -73,7 +81,7 @@ class SqliteStore:
         return await self._writer.do(lambda session: create(session, new, key))
 
     async def claim(self, request: ClaimRequest) -> Claims:
-        return await self._writer.do(lambda session: claim(session, request))
+        return await self._writer.do(lambda session: claim(session, self._past, request))
 
     async def commit(self, changes: Changes) -> CommitAnswer:
         check_changes(changes)

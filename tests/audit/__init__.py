@@ -1,0 +1,1 @@
+"""What the packages of requirements.lock are licensed under, and what is known against them: `make audit`."""
