@@ -74,9 +74,10 @@ UNSAID = {
         "An integer in the body does not fit into 64 bits",
     ),
     "POST /ops/rebind": ("No worker has published an agent with this binding.", "`from` and `to` are the same."),
-    "POST /runs": ("/input/",),
+    "POST /runs": ("/input/", "There is no budget "),
 }
-"""Refusals of what fits the document, because no schema says it: whether a cursor was ever given, how messages of an input pair."""
+"""Refusals of what fits the document, because no schema says it: whether a cursor was ever given, how messages of an input pair,
+which budgets there are."""
 NOT_WHOLE = "Input should be a valid integer"
 """To JSON Schema `1.0` is an integer, and here it is none (R46)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -479,3 +480,60 @@ async def test_R34_a_call_of_a_tool_that_dies_with_its_worker_is_unknown_to_its_
         await rig.over(uid)
         assert rig.results(uid)[0]["output"] == "again" and spent(rig) == (60 + 40 + 60, 54)
         assert rig.view(uid)["accounting"]["unknown"]["tokens"] == 54
+
+
+@tool(effect="read")
+async def title(ctx: ToolContext) -> str:
+    """Asks a model."""
+    return str(await ctx.generate("A title for a pot"))
+
+
+def asking(work: Any, generate: Any = None) -> Agent:
+    """Its tool asks a model, which reserves 56 tokens, between two calls of its own, and each of the three uses 60."""
+    model = ScriptedModel([used(calls(work.name)), ONE], generate=generate or used(Reply(text="A teapot")))
+    return spender(model=model, tools=[work])
+
+
+async def test_R37_a_run_that_ends_in_such_a_call_leaves_nothing_reserved() -> None:
+    asked = asyncio.Event()
+
+    async def never(request: Any) -> Reply:
+        asked.set()
+        await asyncio.Event().wait()
+        return ONE
+
+    async with Rig(asking(title, never)) as rig:
+        await put(rig, max_total_tokens=1000)
+        uid = await rig.begin(budgets=[KEY])
+        await rig.until(asked.is_set)
+        await rig.cancel(uid)
+        await rig.until(lambda: rig.row(uid).status.ended)
+        known, unknown = spent(rig)
+        assert rig.row(uid).stop_reason == "cancelled" and known == 60 and 50 < unknown < 70
+
+
+async def test_R33_what_code_still_asks_when_the_run_ends_is_settled_as_unknown_first() -> None:
+    """It went on without anybody waiting for it: nobody is going to hear of it."""
+    asked, still = asyncio.Event(), set[asyncio.Task[Any]]()
+
+    async def never(request: Any) -> Reply:
+        asked.set()
+        await asyncio.Event().wait()
+        return ONE
+
+    def instructions(ctx: RunContext) -> str:
+        if not still:
+            still.add(asyncio.ensure_future(ctx.generate("A title")))
+        return "Be brief."
+
+    async def model(request: Any) -> Reply:
+        await asked.wait()
+        return ONE
+
+    async with Rig(spender(model=ScriptedModel(model, generate=never), instructions=instructions)) as rig:
+        await put(rig, max_total_tokens=1000)
+        uid = await rig.run(budgets=[KEY])
+        known, unknown = spent(rig)
+        assert rig.row(uid).status is Status.COMPLETED and known == 60 and 50 < unknown < 70
+        for task in still:
+            task.cancel()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = 1_000_000, 10_000_000
 """USD 1 and 10 for a million tokens, in picodollars a token."""
-PRICES: Mapping[str, Rates] = {"scripted:simulated": (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),)}
+RATES: Rates = (Rate(input=INPUT, output=OUTPUT, cache_read=INPUT, cache_write=INPUT),)
+PRICES: Mapping[str, Rates] = {"scripted:simulated": RATES, "scripted:fallback": RATES}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,8 +88,9 @@ class Bills:
         key: object = (request.step, request.attempt)
         if request.purpose == "generate":
             size = -(-sum(len(message.text) for message in request.messages) // 3) + (request.settings.max_output_tokens or 0)
-            free = [key for key, (amount, _) in known.items() if isinstance(key, str) and key not in begun and amount.tokens == size]
-            key = next((key for key in free if admits is None or admits(f"{uid}/{key}")), None)
+            alike = [key for key, (amount, _) in known.items() if isinstance(key, str) and amount.tokens == size]
+            admitted = admits is None or any(admits(f"{uid}/{key}") for key in alike)
+            key = next((key for key in alike if admitted and key not in begun), None)
         begun.add(key)
         return None if key not in known else (key, *known[key])
 

@@ -121,7 +121,8 @@ class Calls:
     def _changed(self, rows: Rows, old: Receipt | None, new: Receipt, where: str) -> None:
         if old is None:
             return
-        settled = old.outcome == "unknown" or '"told":true' in new.detail
+        refused = old.outcome in ("denied", "expired") and '"effect_certain":false' in old.detail  # it was to run once more, and did not
+        settled = old.outcome == "unknown" or '"told":true' in new.detail or (refused and '"reconciled":' in new.detail)
         self._check(old.stage not in OVER or settled, "I-01 a recorded outcome is never changed", where)
         self._check(old.stage not in OVER or not settled or new.output == old.output, "R10 what the model saw stays", where)
         self._check(new.attempt >= old.attempt, "I-09 attempts are counted", where)

@@ -162,7 +162,8 @@ class Inputs:
             receipt = rows.receipts[json.loads(row.data)["tool_call_id"]]
             self._check(closing is not None, "R23 a decided request shows as decided", where)
             if data["approved"] is False:
-                self._check(receipt.outcome == "denied", "I-31 a denied call is denied", f"{where}: {receipt}")
+                read = json.loads(receipt.detail).get("read", {}).get("outcome")  # what the model read, where the effect was settled since
+                self._check("denied" in (receipt.outcome, read), "I-31 a denied call is denied", f"{where}: {receipt}")
         if mail.kind is MailKind.CLIENT and not data.get("expired"):
             receipt = rows.receipts[data["tool_call_id"]]
             self._check(_gives(receipt, data["output"], data["is_error"]), "I-33 a client's result is the call's", f"{where}: {receipt}")

@@ -31,6 +31,8 @@ class Story:
         self.clients: dict[str, str] = {}
         self.unknown: dict[str, int] = {}
         self.ignored = 0
+        self._again: dict[str, int] = {}
+        """Calls that wait for approval to run once more: until they do, nobody knows what became of that attempt (R15)."""
         self._seen: set[str] = set()
         self._attempt: dict[int, int] = {}
         self._open: int | None = None
@@ -120,8 +122,13 @@ class Story:
             yield f"{call} is {said['state']} though it has its output"
         if said["state"] == "unknown":
             self.unknown[call] = said["attempt"]
-        else:
-            self.unknown.pop(call, None)
+            return
+        attempt: int = said["attempt"]
+        was, again = self.unknown.pop(call, None), self._again.pop(call, None)
+        if said["state"] == "awaiting_approval" and was == attempt:
+            self._again[call] = attempt
+        if said["state"] == "denied" and again == attempt:
+            self.unknown[call] = attempt
 
     def _tool_output(self, said: dict[str, Any]) -> Iterator[str]:
         call = said["tool_call_id"]

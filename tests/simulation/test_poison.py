@@ -32,6 +32,9 @@ class Poison(Manners):
     def model(self, run_id: str, step: int, attempt: int, chance: Random) -> Turn:
         return asks("put", "look") if step <= 3 else TEXT
 
+    def is_down(self, run_id: str, model: str, chance: Random) -> bool:
+        return False
+
 
 @pytest.mark.parametrize("seed", range(10))
 def test_R40_a_poisonous_run_ends_and_takes_nobody_along(seed: int) -> None:

@@ -113,7 +113,9 @@ class Typed:
             self.seen[f"failover: {failover.code}"] += 1
             meant = failed is True or (failed is None and failover.code == "circuit_open")
             self._check(meant, "R31 only what failed before its first content is replaced", f"{where}: {failover}")
-        if failed is False and run.reservation != attempt:
+        open_now = run.reservation
+        goes_on = open_now is not None and attempt is not None and (open_now.step, open_now.attempt) == (attempt.step, attempt.attempt)
+        if failed is False and not goes_on:
             self.seen["failed for good, or after content"] += 1
             ends = run.ending is not None or run.status.ended
             self._check(ends, "R30 what broke off is not tried again by itself", f"{where}: {run.reservation} after {attempt}")
@@ -121,7 +123,10 @@ class Typed:
         within = run.output_attempts <= run.limits.max_output_attempts and run.verify_attempts <= run.limits.max_verify_attempts
         self._check(within, "R28 attempts are bounded", f"{where}: {spent}")
         self._check(run.verify_attempts >= before.verify_attempts, "R29 attempts stay counted", f"{where}: {spent}")
-        self._check(run.output is None or run.status.value == "completed", "R9 only what is accepted is shown", where)
+        accepted = run.status.value == "completed" or (run.ending is not None and run.ending.status.value == "completed")
+        self._check(
+            run.output is None or accepted, "R9 only what is accepted is shown", where
+        )  # budgets may have to be told before the end
 
     # -- verifiers -----------------------------------------------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ class Watch:
             self.check(bool(codec.decode(rows.envelope.state).generations), "R33 the reservation is durable before the call", where)
         shares = rows is not None and codec.decode(rows.envelope.state).shared is not None
         bill = self.bills.begins(uid, request, where, admits=self.spending.admits if shares else None)
-        if rows is not None:
+        if rows is not None and request.purpose == "turn":
             self.spending.model_starts(codec.decode(rows.envelope.state), bill, where)
         return bill
 

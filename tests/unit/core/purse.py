@@ -10,8 +10,8 @@ from runward.core.kernel.mail import budget_key
 from runward.core.runs.facts import BudgetClosed, BudgetsAnswered
 from runward.core.runs.ledger import Amount
 from runward.core.runs.shared import Closing
-from runward.core.runs.sharing import id_of
-from runward.core.runs.state import RunState
+from runward.core.runs.sharing import id_beside, id_of
+from runward.core.runs.state import Generation, RunState
 from runward.core.values import replace
 
 
@@ -28,6 +28,11 @@ class Question:
         assert run.shared is not None and run.reservation is not None
         wait = run.shared.wait
         return cls(id_of(run, run.reservation), run.reservation.amount, None if wait is None else wait.id)
+
+    @classmethod
+    def of_code(cls, run: RunState, generation: Generation) -> Question:
+        """What the agent's own code asks for."""
+        return cls(id_beside(run, generation.key), generation.amount, None)
 
 
 @dataclass(frozen=True, slots=True)

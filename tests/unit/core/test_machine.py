@@ -381,6 +381,11 @@ class Runs(RuleBasedStateMachine):
         stored = self.store.run.generations
         if self.leg is not None and stored:
             one = data.draw(st.sampled_from(stored))
+            if self.store.run.shared is not None:
+                answer = self.store.purse.reserve(Question.of_code(self.store.run, one), self.at)
+                if answer.shortage is not None or answer.closed:
+                    self.leg.facts.append(GenerationEnded(at=self.at, key=one.key, sent=False, billed=False))
+                    return
             used = data.draw(st.sampled_from([*USED, "lost", "released", "cut"]))
             usage = None if used in ("lost", "released") else usage_of(used, one)
             fact = GenerationEnded(at=self.at, key=one.key, usage=usage, billed=used == "lost", cut_off=used == "cut")

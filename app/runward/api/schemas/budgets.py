@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Annotated, Literal
 
 from fastapi import Path
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from runward.api.schemas.answers import Principal
@@ -19,20 +18,13 @@ from runward.core.runs.ledger import picos_of
 from runward.core.values import replace
 
 MAX_TOKENS = 10**15
-MAX_USD = 1_000_000
-
-
-def _usd(value: str) -> str:
-    if Decimal(value) > MAX_USD:
-        raise PydanticCustomError("usd", f"There may be at most {MAX_USD} USD of it.")
-    return value
-
 
 BudgetKey = Annotated[
     str, Path(pattern=BUDGET_PATTERN, description="The budget's key: whose it is, as the tenant calls them.", examples=["user:42"])
 ]
 Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
-Usd = Annotated[str, Field(pattern=r"^[0-9]{1,7}(\.[0-9]{1,12})?$"), AfterValidator(_usd)]
+Usd = Annotated[str, Field(pattern=r"^([0-9]{1,6}(\.[0-9]{1,12})?|1000000(\.0{1,12})?)$")]
+"""At most a million."""
 Window = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
 Percentage = Annotated[int, Field(ge=1, le=100)]
 
@@ -73,7 +65,7 @@ class BudgetTerms(Body):
 class BudgetChanges(BudgetTerms):
     """Which terms of a budget to change. What is left out stays, and null bounds nothing from now on."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "examples": [{"max_cost_usd": "50"}, {"warn_at": None}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_cost_usd": "50"}, {"warn_at": None}], "minProperties": 1})
 
     @model_validator(mode="after")
     def _something(self) -> BudgetChanges:

@@ -131,7 +131,9 @@ class CreateRun(Body):
     policy: PolicyIn | None = Field(default=None, description="What this run is held to besides the agent's own policy.")
     limits: LimitsIn = LimitsIn()
     budgets: Annotated[list[BudgetKeyIn], Field(max_length=MAX_BUDGETS), AfterValidator(_different)] = Field(
-        default_factory=list, description="Keys of the tenant's budgets that this run spends from, together with other runs."
+        default_factory=list,
+        description="Keys of the tenant's budgets that this run spends from, together with other runs.",
+        json_schema_extra={"uniqueItems": True},
     )
     concurrency_key: Label | None = Field(
         default=None,
