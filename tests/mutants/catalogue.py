@@ -1398,4 +1398,137 @@ WAY_OUT = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *BUDGETS, *WAY_OUT, *ANSWERS)
+SHARED = "tests/engine/test_budgets.py"
+PURSES = "tests/contract/test_budgets.py"
+
+PURSE = (
+    Mutant(
+        guard="shared budgets admit a call before it is made",
+        file="core/runs/decide.py",
+        old="    if not sharing.is_admitted(run):\n",
+        new="    if False:\n",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="all shared budgets admit an amount, or none has it",
+        file="core/budgets.py",
+        old="    for key in sorted(keys):\n",
+        new="    for key in sorted(keys)[:1]:\n",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets reserve once under an id (memory)",
+        file="stores/memory/budgets.py",
+        old="    if (known := database.reservations.get(slot)) is not None:\n",
+        new="    if (known := database.reservations.get(slot)) is not None and known.closed:\n",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets reserve once under an id (SQL)",
+        file="stores/sql/budgets.py",
+        old="        if (yield from self._noted(reserving, outcome)):\n",
+        new="        if (yield from self._noted(reserving, outcome)) or outcome:\n",
+        tests=_on("sqlite", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets close a reservation once (memory)",
+        file="stores/memory/budgets.py",
+        old="    if row.closed is not None:\n        return row.closed\n",
+        new="",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets close a reservation once (SQL)",
+        file="stores/sql/budgets.py",
+        old="        if row.closed is not None:\n            return row.closed\n",
+        new="",
+        tests=_on("sqlite", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets remember that a reservation was closed before it came",
+        file="stores/memory/budgets.py",
+        old="        database.reservations[tenant, id] = Reserved(keys=(), "
+        'holder="", amount=NOTHING, created_at=now, outcome=outcome, closed=closed)\n',
+        new="",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets are told before a run waits or ends",
+        file="core/runs/decide.py",
+        old="isinstance(decision, Reserve | Suspend | GiveBack | End) else decision",
+        new="isinstance(decision, Reserve) else decision",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets keep as unknown what may have been billed",
+        file="core/runs/sharing.py",
+        old="_closing(run, Close.UNKNOWN if billed else Close.RELEASED)",
+        new="_closing(run, Close.RELEASED)",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets hear what became of a reservation that was taken over",
+        file="core/runs/answers.py",
+        old="    return _dropped(run, sent=True, billed=True)\n",
+        new="    return _dropped(run, sent=True, billed=True, known=True)\n",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets take the store's time",
+        file="stores/memory/budgets.py",
+        old="now, accounts = database.now(), _accounts(",
+        new='now, accounts = int(__import__("time").time() * 1000), _accounts(',
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets count an amount for the whole window",
+        file="core/budgets.py",
+        old="return (now // width + 1) * width",
+        new="return now // width * width",
+        tests=("tests/unit/core/test_budgets.py",),
+    ),
+    Mutant(
+        guard="shared budgets count no amount that has left the window",
+        file="core/budgets.py",
+        old=" if bucket.until + window > now)",
+        new=")",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets whose terms were set are asked again",
+        file="core/runs/shared.py",
+        old="return None if self.wait is None or self.wait.id == self.told else self.wait",
+        new="return self.wait",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets that were set have whoever waits told, whoever dies",
+        file="engine/upkeep.py",
+        old="        woken = await self._tell_overlooked()\n",
+        new="        woken = 0\n",
+        tests=(SHARED,),
+    ),
+    Mutant(
+        guard="shared budgets that nobody set wake nobody (memory)",
+        file="stores/memory/budgets.py",
+        old="    if budget is None or budget.changed_at < row.created_at:\n",
+        new="    if budget is None:\n",
+        tests=_on("memory", PURSES),
+    ),
+    Mutant(
+        guard="shared budgets that nobody set wake nobody (SQL)",
+        file="stores/sql/budgets.py",
+        old=", budgets.c.changed_at >= table.c.created_at)",
+        new=")",
+        tests=_on("sqlite", PURSES),
+    ),
+    Mutant(
+        guard="a run that is over keeps no attempt of its verifier",
+        file="core/runs/apply.py",
+        old="candidate=None, verifying=False, output=output",
+        new="candidate=None, output=output",
+        tests=("tests/unit/core/test_outputs.py",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*FENCES, *LEASE, *EFFECTS, *PEOPLE, *LIFE, *RULES, *DOORS, *BUDGETS, *PURSE, *WAY_OUT, *ANSWERS)

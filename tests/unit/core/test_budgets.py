@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +101,19 @@ def test_of_all_closings_one_crosses_the_warning(spendings: list[int]) -> None:
         crossings += crossed(accounts, after) == ("k",)
         accounts, total = after, total + amount
     assert crossings == (total >= 350)
+
+
+@pytest.mark.parametrize("how", [Close.SETTLED, Close.UNKNOWN])
+@pytest.mark.parametrize("into", [0, 1, 59_999, 60_000])
+def test_R34_an_amount_counts_for_the_whole_window_and_for_one_bucket_more_at_most(how: Close, into: int) -> None:
+    """Whenever in a bucket it was spent: these are a minute long, and the first one begins at `begins`."""
+    window, width = 3_600_000, 60_000
+    begins = NOW // width * width
+    at, amount = begins + into, Amount(tokens=7)
+    account = Account(terms=Terms(max_total_tokens=10, window_seconds=window // 1000)).reserve(amount, at)
+    account = account.close(amount, how, amount, at)
+    assert account.used(at) == account.used(at + window - 1) == amount
+    assert account.used(at + window + width) == NOTHING
+    leaves = account.resets_at(at)
+    assert leaves is not None and at + window <= leaves <= at + window + width
+    assert (account.used(leaves - 1), account.used(leaves)) == (amount, NOTHING)
