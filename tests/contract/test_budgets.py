@@ -324,17 +324,20 @@ async def test_R35_whoever_waits_although_the_terms_were_set_since_is_overlooked
     assert await backend.budgets.overlooked(after=None, limit=10) == [], "using a budget sets no terms"
     await next_millisecond(backend.store)
     await backend.budgets.put("acme", USER, Terms(max_total_tokens=1000), '{"by":"key-1"}')
+    await backend.budgets.change("acme", ORG, lambda terms: terms, None)
     await backend.budgets.change("other", USER, lambda terms: terms, None)
+    b = Overlooked(tenant="acme", key=ORG, changed_by=None, waiter=Waiter(id="b", holder="run-of-b"))
     a, c, others = [
         Overlooked(tenant=tenant, key=USER, changed_by=by, waiter=Waiter(id=id, holder=f"run-of-{id}"))
         for tenant, id, by in (("acme", "a", '{"by":"key-1"}'), ("acme", "c", '{"by":"key-1"}'), ("other", "a", None))
     ]
-    assert await backend.budgets.overlooked(after=None, limit=10) == [a, c, others]
-    assert await backend.budgets.overlooked(after=None, limit=1) == [a]
-    assert await backend.budgets.overlooked(after=("acme", "a"), limit=2) == [c, others]
+    assert await backend.budgets.overlooked(after=None, limit=10) == [b, a, c, others]
+    assert await backend.budgets.overlooked(after=b, limit=1) == [a]
+    assert await backend.budgets.overlooked(after=a, limit=2) == [c, others]
     await next_millisecond(backend.store)
     assert isinstance(await backend.budgets.reserve(reserving("a.2", tokens(1001), instead_of="a")), Refused)
-    assert await backend.budgets.close("acme", "c", Close.RELEASED) == Closed(how=Close.RELEASED)
+    for id in ("b", "c"):
+        assert await backend.budgets.close("acme", id, Close.RELEASED) == Closed(how=Close.RELEASED)
     assert await backend.budgets.overlooked(after=None, limit=10) == [others], "whoever asked again knows the terms"
 
 

@@ -80,7 +80,7 @@ class Upkeep:
                 woken += isinstance(answer, Appended)
             if len(page) < PRUNE_BATCH:
                 break
-            after = page[-1].tenant, page[-1].waiter.id
+            after = page[-1]
             await self._services.clock.sleep(PAUSE_SECONDS)
             self._lease = await self._services.singletons.renew(self._lease, LEASE_MS)
         return woken

@@ -135,9 +135,9 @@ class Budgets(Protocol):
         """The runs that wait for a budget, in the order of their ids, those behind `after`."""
         ...
 
-    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
-        """The runs of all tenants that wait although their budget's terms were set since, in the order of tenants and the waiters' ids,
-        those behind `after`, a pair of both. One refused in the millisecond of the change is among them."""
+    async def overlooked(self, *, after: Overlooked | None, limit: int) -> Sequence[Overlooked]:
+        """The runs of all tenants that wait although their budget's terms were set since, in the order of tenants, keys and ids, those
+        behind `after`. One refused in the millisecond of the change is among them. It reads who waits, and nobody else."""
         ...
 
     async def prune_reservations(self, *, made_before: int, limit: int) -> int:

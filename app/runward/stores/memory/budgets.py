@@ -56,11 +56,11 @@ class MemoryBudgets:
 
         return await self._database.turn(self._faults, "budgets.waiting", work)
 
-    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
+    async def overlooked(self, *, after: Overlooked | None, limit: int) -> Sequence[Overlooked]:
         def work() -> Sequence[Overlooked]:
-            slots = sorted(slot for slot in self._database.reservations if after is None or slot > after)
-            found = [one for slot in slots if (one := _overlooked(self._database, *slot)) is not None]
-            return found[:limit]
+            found = [one for slot in self._database.reservations if (one := _overlooked(self._database, *slot)) is not None]
+            behind = [one for one in found if after is None or _place(one) > _place(after)]
+            return sorted(behind, key=_place)[:limit]
 
         return await self._database.turn(self._faults, "budgets.overlooked", work)
 
@@ -164,6 +164,10 @@ def _overlooked(database: MemoryDatabase, tenant: str, id: str) -> Overlooked | 
     if budget is None or budget.changed_at < row.created_at:
         return None
     return Overlooked(tenant=tenant, key=budget.key, changed_by=budget.changed_by, waiter=Waiter(id=id, holder=row.holder))
+
+
+def _place(one: Overlooked) -> tuple[str, str, str]:
+    return one.tenant, one.key, one.waiter.id
 
 
 def _accounts(database: MemoryDatabase, tenant: str, keys: Sequence[str]) -> dict[str, Account]:

@@ -33,7 +33,7 @@ from runward.stores.sql.budget_rows import (
 from runward.stores.sql.database import Database, Steps
 from runward.stores.sql.expressions import TRUE
 from runward.stores.sql.statements import POSTGRES, Statement, among, as_list, clock_expression, given, insert_into
-from runward.stores.sql.tables import ID, budget_reservations, budgets
+from runward.stores.sql.tables import ID, budget_reservations, budgets, columns
 
 _GONE: Final = Closed(how=Close.RELEASED)
 """What becomes of a reservation that counted nothing."""
@@ -74,9 +74,9 @@ class SqlBudgets:
         values = {"tenant": tenant, "key": key, "after": after or "", "limit": limit}
         return [Waiter(id=id, holder=holder) for id, holder in await self._database.read(_waiting(self._dialect), values)]
 
-    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
-        after_tenant, after_id = after or ("", "")
-        values = {"after_tenant": after_tenant, "after_id": after_id, "limit": limit}
+    async def overlooked(self, *, after: Overlooked | None, limit: int) -> Sequence[Overlooked]:
+        place = ("", "", "") if after is None else (after.tenant, after.key, after.waiter.id)
+        values = {**dict(zip(("after_tenant", "after_key", "after_id"), place, strict=True)), "limit": limit}
         rows = await self._database.read(_overlooked(self._dialect), values)
         return [
             Overlooked(tenant=tenant, key=key, changed_by=changed_by, waiter=Waiter(id=id, holder=holder))
@@ -271,9 +271,10 @@ def _waiting(dialect: Dialect) -> Statement:
 def _overlooked(dialect: Dialect) -> Statement:
     table = budget_reservations
     of_it = and_(budgets.c.tenant == table.c.tenant, budgets.c.key == table.c.waits_for, budgets.c.changed_at >= table.c.created_at)
-    behind = tuple_(table.c.tenant, table.c.id) > tuple_(given("after_tenant", ID), given("after_id", ID))
+    place = columns(table, "tenant waits_for id")  # the order of the index of those who wait
+    behind = tuple_(*place) > tuple_(*(given(name, ID) for name in ("after_tenant", "after_key", "after_id")))
     found = select(table.c.tenant, budgets.c.key, budgets.c.changed_by, table.c.id, table.c.holder).join(budgets, of_it)
-    told = found.where(table.c.waits_for.is_not(None), behind).order_by(table.c.tenant, table.c.id)
+    told = found.where(table.c.waits_for.is_not(None), behind).order_by(*place)
     return Statement(told.limit(given("limit", Integer())), dialect)
 
 
