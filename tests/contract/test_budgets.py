@@ -11,7 +11,7 @@ import pytest
 from runward.core.budgets import NOTHING, Close, OnExhausted, Room, Terms
 from runward.core.runs.ledger import Amount
 from runward.core.values import replace
-from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, Reserving, Waiter
+from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Overlooked, Refused, Reserving, Waiter
 from tests.contract.backends import Backend
 from tests.contract.builders import next_millisecond
 
@@ -311,6 +311,31 @@ async def test_R35_whoever_was_refused_is_found_until_they_try_again_or_are_over
     assert isinstance(await backend.budgets.reserve(reserving("w1.2", tokens(11), instead_of="w1")), Refused)
     assert await backend.budgets.reserve(reserving("w2.2", tokens(1), instead_of="w2")) == Admitted()
     assert await ids() == ["w1.2", "w3", "w4"]
+
+
+async def test_R35_whoever_waits_although_the_terms_were_set_since_is_overlooked(backend: Backend) -> None:
+    for tenant in ("acme", "other"):
+        await made(backend, USER, tenant=tenant, max_total_tokens=10, on_exhausted=OnExhausted.SUSPEND)
+    await made(backend, ORG, max_total_tokens=10, on_exhausted=OnExhausted.SUSPEND)
+    await next_millisecond(backend.store)
+    for id, key, tenant in (("a", USER, "acme"), ("b", ORG, "acme"), ("c", USER, "acme"), ("a", USER, "other")):
+        assert isinstance(await backend.budgets.reserve(reserving(id, tokens(11), key, tenant=tenant)), Refused)
+    await spend(backend, "d", 1)
+    assert await backend.budgets.overlooked(after=None, limit=10) == [], "using a budget sets no terms"
+    await next_millisecond(backend.store)
+    await backend.budgets.put("acme", USER, Terms(max_total_tokens=1000), '{"by":"key-1"}')
+    await backend.budgets.change("other", USER, lambda terms: terms, None)
+    a, c, others = [
+        Overlooked(tenant=tenant, key=USER, changed_by=by, waiter=Waiter(id=id, holder=f"run-of-{id}"))
+        for tenant, id, by in (("acme", "a", '{"by":"key-1"}'), ("acme", "c", '{"by":"key-1"}'), ("other", "a", None))
+    ]
+    assert await backend.budgets.overlooked(after=None, limit=10) == [a, c, others]
+    assert await backend.budgets.overlooked(after=None, limit=1) == [a]
+    assert await backend.budgets.overlooked(after=("acme", "a"), limit=2) == [c, others]
+    await next_millisecond(backend.store)
+    assert isinstance(await backend.budgets.reserve(reserving("a.2", tokens(1001), instead_of="a")), Refused)
+    assert await backend.budgets.close("acme", "c", Close.RELEASED) == Closed(how=Close.RELEASED)
+    assert await backend.budgets.overlooked(after=None, limit=10) == [others], "whoever asked again knows the terms"
 
 
 # -- pruning -------------------------------------------------------------------------------------------------------------

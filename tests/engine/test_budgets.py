@@ -13,13 +13,15 @@ from runward.agents.contexts import RunContext, ToolContext
 from runward.agents.models import ModelSettings, Reply, ScriptedModel
 from runward.agents.tools import AnyTool, tool
 from runward.core.budgets import NOTHING, OnExhausted, Terms
-from runward.core.errors import BudgetExceeded, Invalid
+from runward.core.errors import BudgetExceeded, Invalid, Unavailable
 from runward.core.kernel.actor import Status
 from runward.core.runs.ledger import Amount, Rate
 from runward.core.runs.waits import Wait
 from runward.core.usage import Usage
 from runward.core.values import replace
 from runward.engine.callers import LOCAL
+from runward.engine.services import UpkeepSettings
+from runward.engine.upkeep import Upkeep
 from runward.ports.budgets import Budget
 from runward.ports.models import ModelCallError
 from tests.engine.rig import TTL, Rig, agent, calls
@@ -210,6 +212,50 @@ async def test_R35_a_raise_that_comes_while_the_run_is_about_to_suspend_is_not_l
         gate.open.set()
         await rig.over(uid)
         assert rig.row(uid).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("dies_before", ["budgets.waiting", "append_mail"])
+async def test_R35_a_raise_whose_process_dies_before_it_tells_the_run_is_told_by_upkeep(dies_before: str) -> None:
+    async with Rig(spender(*TWO)) as rig:
+        await put(rig, max_total_tokens=170, on_exhausted=SUSPENDS)
+        uid = await rig.run(budgets=[KEY])
+        keeping = Upkeep(rig.first.service.services, UpkeepSettings(), owner="one", lease_ttl=TTL)
+        await rig.pass_seconds(1)
+        await rig.passing(keeping.round())
+        assert not rig.rows(uid).mail, "nothing was set since it was refused"
+        operator = await rig.start(worker=False)
+        gate = operator.faults.hold(dies_before)
+        putting = asyncio.ensure_future(operator.service.budgets.put(LOCAL, KEY, Terms(max_total_tokens=1000)))
+        await rig.reached(gate)
+        operator.faults.down = True
+        gate.open.set()
+        with pytest.raises(Unavailable):
+            await rig.passing(putting)
+        await rig.pass_seconds(300)
+        assert of(rig).account.terms.max_total_tokens == 1000
+        assert rig.row(uid).status is Status.SUSPENDED, "nobody has told it"
+        await rig.passing(keeping.round())
+        await rig.over(uid)
+        assert rig.row(uid).status is Status.COMPLETED and spent(rig) == (120, 0)
+        (mail,) = rig.rows(uid).mail
+        assert (mail.kind, mail.ignored) == ("budget", False) and '"by":"local"' in (mail.principal or "")
+        assert "upkeep" in rig.first.telemetry.events
+
+
+async def test_R39_upkeep_tells_a_run_once_that_is_on_hold_and_forgets_the_waiting_of_one_that_is_gone() -> None:
+    async with Rig(spender(*TWO)) as rig:
+        await put(rig, max_total_tokens=170, on_exhausted=SUSPENDS)
+        uid, gone = await rig.run(budgets=[KEY]), await rig.run(budgets=[KEY])
+        await rig.passing(rig.first.service.operations.hold_run(LOCAL, rig.row(uid).public_id, None))
+        await rig.over(uid)
+        del rig.database.actors[gone]
+        await rig.passing(rig.first.service.services.budgets.put("default", KEY, Terms(max_total_tokens=1000), None))
+        keeping = Upkeep(rig.first.service.services, UpkeepSettings(), owner="one", lease_ttl=TTL)
+        for _ in range(3):
+            await rig.passing(keeping.round())
+            await rig.pass_seconds(60)
+        assert len([mail for mail in rig.rows(uid).mail if mail.kind == "budget"]) == 1
+        assert [row.holder for row in rig.database.reservations.values() if row.waits_for] == [uid]
 
 
 async def test_R36_a_window_that_moves_on_lets_it_go_on_by_itself() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from runward.core.budgets import Close, Room, Terms
 from runward.core.errors import NotFound, NotPermitted, Throttled
 from runward.core.ids import canonical_json
-from runward.core.kernel.commit import Appended, HasEnded, InboxFull, NotThere
+from runward.core.kernel.commit import AppendAnswer, Appended, HasEnded, InboxFull, NotThere
 from runward.core.kernel.mail import Letter, MailKind, budget_key
 from runward.core.runs.ledger import Amount
 from runward.core.times import optional_rfc3339, rfc3339
@@ -62,26 +62,28 @@ class BudgetDesk:
         while True:
             page = await self._services.budgets.waiting(budget.tenant, budget.key, after=after, limit=WOKEN_AT_ONCE)
             for waiter in page:
-                all_told = await self._told(caller, budget, waiter) and all_told
+                answer = await tell(self._services, budget.tenant, budget.key, waiter, caller.principal)
+                all_told = all_told and not isinstance(answer, InboxFull)
             if len(page) < WOKEN_AT_ONCE:
                 break
             after = page[-1].id
         if not all_told:
             raise Throttled("The terms are set, but the inbox of a run that waits for them is full. Send the same again.")
 
-    async def _told(self, caller: Caller, budget: Budget, waiter: Waiter) -> bool:
-        data = canonical_json({"key": budget.key, "reservation_id": waiter.id})
-        letter = Letter(kind=MailKind.BUDGET, key=budget_key(waiter.id), data=data, principal=caller.principal)
-        match await self._services.store.append_mail(Append(uid=waiter.holder, letters=(letter,))):
-            case Appended():
-                self._services.bus.publish((Hint(Topic.MAIL, waiter.holder), Hint(Topic.READY, waiter.holder)))
-            case HasEnded() | NotThere():
-                await self._services.budgets.close(budget.tenant, waiter.id, Close.RELEASED)
-            case InboxFull():
-                return False
-            case _:  # it was told before
-                pass
-        return True
+
+async def tell(services: Services, tenant: str, key: str, waiter: Waiter, principal: str | None) -> AppendAnswer:
+    """Writes to a run that waits for a budget that its terms were set, by `principal`. One that is over waits no more."""
+    data = canonical_json({"key": key, "reservation_id": waiter.id})
+    letter = Letter(kind=MailKind.BUDGET, key=budget_key(waiter.id), data=data, principal=principal)
+    answer = await services.store.append_mail(Append(uid=waiter.holder, letters=(letter,)))
+    match answer:
+        case Appended():
+            services.bus.publish((Hint(Topic.MAIL, waiter.holder), Hint(Topic.READY, waiter.holder)))
+        case HasEnded() | NotThere():
+            await services.budgets.close(tenant, waiter.id, Close.RELEASED)
+        case _:  # it was told before, or cannot be
+            pass
+    return answer
 
 
 def budget_shown(budget: Budget) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Upkeep: what has to be done once in a while and by one process at a time. It forgets dead workers, old keys and
-old reservations, and prunes old runs."""
+old reservations, prunes old runs, and tells runs that wait for a budget what a process that died did not."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from runward.core.kernel.commit import Appended
+from runward.engine.budgets import tell
 from runward.engine.oversight import PRUNE_BATCH
 from runward.engine.services import Services, UpkeepSettings
 from runward.ports.singletons import Lease
@@ -57,8 +59,9 @@ class Upkeep:
         if settings.run_retention is not None:
             runs_before = now - round(settings.run_retention * 1000)
             runs = await self._pruned(lambda most: store.prune(ended_before=runs_before, limit=most))
-        if workers or keys or reservations or runs:
-            self._services.telemetry.event("upkeep", workers=workers, keys=keys, reservations=reservations, runs=runs)
+        woken = await self._tell_overlooked()
+        if workers or keys or reservations or runs or woken:
+            self._services.telemetry.event("upkeep", workers=workers, keys=keys, reservations=reservations, runs=runs, woken=woken)
         return True
 
     async def leave(self) -> None:
@@ -66,6 +69,21 @@ class Upkeep:
         if self._lease is not None:
             await self._services.singletons.release(self._lease)
             self._lease = None
+
+    async def _tell_overlooked(self) -> int:
+        """Tells runs that wait for a budget that its terms were set, where whoever set them died before it did. Returns how many."""
+        woken, after = 0, None
+        while self._lease is not None:
+            page = await self._services.budgets.overlooked(after=after, limit=PRUNE_BATCH)
+            for one in page:
+                answer = await tell(self._services, one.tenant, one.key, one.waiter, one.changed_by)
+                woken += isinstance(answer, Appended)
+            if len(page) < PRUNE_BATCH:
+                break
+            after = page[-1].tenant, page[-1].waiter.id
+            await self._services.clock.sleep(PAUSE_SECONDS)
+            self._lease = await self._services.singletons.renew(self._lease, LEASE_MS)
+        return woken
 
     async def _pruned(self, prune: Callable[[int], Awaitable[int]]) -> int:
         """Deletes in batches while the lease holds. Returns how many."""

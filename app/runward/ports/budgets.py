@@ -11,7 +11,8 @@ Every adapter promises the same, proven by one contract suite (`tests/contract/t
 - **A reservation is closed once.** The first closing counts, and later ones are told what was recorded. Closing an id that nobody has
   reserved is remembered: a `reserve` that comes late, from a process that was paused, is told `AlreadyClosed` and counts nothing.
 - A refusal of a budget that suspends is kept as somebody's waiting until it is closed or forgotten: `waiting` lists those. It is
-  written under the budget's lock, so that whoever raises the budget afterwards finds it.
+  written under the budget's lock, so that whoever raises the budget afterwards finds it. `overlooked` lists those who wait although
+  the terms were set since: whoever set them has died, perhaps, before it told them.
 
 All of it raises `Unavailable` when the store is away: nothing is then known about the write. To repeat it is safe.
 """
@@ -96,6 +97,16 @@ class Waiter:
     holder: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlooked:
+    """A run that waits for a budget whose terms were set since it was refused. `changed_by` is who set them."""
+
+    tenant: str
+    key: str
+    changed_by: str | None
+    waiter: Waiter
+
+
 class Budgets(Protocol):
     """See the module."""
 
@@ -122,6 +133,11 @@ class Budgets(Protocol):
 
     async def waiting(self, tenant: str, key: str, *, after: str | None, limit: int) -> Sequence[Waiter]:
         """The runs that wait for a budget, in the order of their ids, those behind `after`."""
+        ...
+
+    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
+        """The runs of all tenants that wait although their budget's terms were set since, in the order of tenants and the waiters' ids,
+        those behind `after`, a pair of both. One refused in the millisecond of the change is among them."""
         ...
 
     async def prune_reservations(self, *, made_before: int, limit: int) -> int:

@@ -305,6 +305,8 @@ class Store:
         run = self.run
         assert run.unguarded is None, "an answer waits for guardrails for ever"
         assert self.journal.ends_final and run.ended is not None and run.turn == () and run.reservation is None and run.hold is None
+        assert (run.ending, run.candidate, run.verifying, run.generations, run.spent_out) == (None, None, False, (), None), "it is over"
+        assert run.shared is None or (run.shared.closings, run.shared.wait) == ((), None), "its budgets are not told (R34)"
         self.check_paired()
         assert Page.of(self.messages) == self.journal.page
         assert not any(self.requests.values()), "a request for approval outlived its run"

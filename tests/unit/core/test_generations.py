@@ -111,9 +111,10 @@ def test_R33_code_that_breaks_over_a_refused_call_is_not_to_blame() -> None:
     drive = asks(working(max_total_tokens=30))
     drive.apply(Broke(at=drive.at, code="guardrail_failed", message="It failed.", details={}))
     drive.settle()
+    assert drive.run.spent_out is not None
     drive.ends("1.1", How.NOT_STARTED)
     run = drive.ended().run
-    assert run.ended is not None and run.ended.reason == "budget_exceeded"
+    assert run.ended is not None and run.ended.reason == "budget_exceeded" and run.spent_out is None
 
 
 def test_R35_a_raise_lets_a_refused_run_go_on() -> None:

@@ -161,6 +161,15 @@ def test_R28_a_verdict_changes_nothing_about_an_end_that_is_decided() -> None:
     assert (drive.status, drive.run.output) == (Status.FAILED, None)
 
 
+def test_R28_a_verifier_that_breaks_leaves_nothing_of_its_attempt_but_the_count() -> None:
+    drive = candidate()
+    assert drive.run.verifying
+    drive.apply(Broke(at=drive.at, code="verifier_failed", message="The candidate cannot be verified.", details={}))
+    drive.ended()
+    assert (drive.status, drive.shown["error"]["code"]) == (Status.FAILED, "verifier_failed")
+    assert (drive.run.candidate, drive.run.verifying, drive.run.verify_attempts) == (None, False, 1)
+
+
 # -- failures --------------------------------------------------------------------------------------------------------------
 
 

@@ -208,7 +208,8 @@ def _end(run: RunState, fact: End) -> Applied:
         ending = replace(ending, details={**ending.details, "calls": states})
     status = next_status(run.status, _ENDS[ending.status])
     run = replace(inputs.released(_worked(run, fact.at)), status=status, ended=ending, ended_at=fact.at, ending=None, turn=())
-    run = replace(run, candidate=None, output=run.output if status is Status.COMPLETED else None)
+    output = run.output if status is Status.COMPLETED else None
+    run = replace(run, candidate=None, verifying=False, output=output, spent_out=None)
     last = (frames.finish(run.status.value, run.usage, run.text), frames.data_agent(control(run)))
     return run, said + Emitted(frames=last)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from runward.core.budgets import NOTHING, Account, Close, OnExhausted, Shortage, Terms, admit, crossed
 from runward.core.runs.ledger import Amount
 from runward.core.values import replace
-from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, ReserveAnswer, Reserving, Waiter
+from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Overlooked, Refused, ReserveAnswer, Reserving, Waiter
 from runward.stores.guards import check_text
 from runward.stores.memory.database import Faults, MemoryDatabase, Reserved
 
@@ -55,6 +55,14 @@ class MemoryBudgets:
             return [Waiter(id=id, holder=of_it[id].holder) for id in ids[:limit]]
 
         return await self._database.turn(self._faults, "budgets.waiting", work)
+
+    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
+        def work() -> Sequence[Overlooked]:
+            slots = sorted(slot for slot in self._database.reservations if after is None or slot > after)
+            found = [one for slot in slots if (one := _overlooked(self._database, *slot)) is not None]
+            return found[:limit]
+
+        return await self._database.turn(self._faults, "budgets.overlooked", work)
 
     async def prune_reservations(self, *, made_before: int, limit: int) -> int:
         def work() -> int:
@@ -148,6 +156,14 @@ def _forget(database: MemoryDatabase, tenant: str, id: str) -> None:
     row = database.reservations.get((tenant, id))
     if row is not None and isinstance(row.outcome, Refused):
         database.reservations[tenant, id] = replace(row, closed=row.closed or Closed(how=Close.RELEASED), waits_for=None)
+
+
+def _overlooked(database: MemoryDatabase, tenant: str, id: str) -> Overlooked | None:
+    row = database.reservations[tenant, id]
+    budget = None if row.waits_for is None else database.budgets.get((tenant, row.waits_for))
+    if budget is None or budget.changed_at < row.created_at:
+        return None
+    return Overlooked(tenant=tenant, key=budget.key, changed_by=budget.changed_by, waiter=Waiter(id=id, holder=row.holder))
 
 
 def _accounts(database: MemoryDatabase, tenant: str, keys: Sequence[str]) -> dict[str, Account]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, delete, func, null, select, tuple_, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, and_, delete, func, null, select, tuple_, update
 from sqlalchemy.engine.interfaces import Dialect
 
 from runward.core.budgets import NOTHING, Account, Close, OnExhausted, Shortage, Terms, admit, crossed
 from runward.core.runs.ledger import Amount
-from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Refused, ReserveAnswer, Reserving, Waiter
+from runward.ports.budgets import Admitted, AlreadyClosed, Budget, Closed, Overlooked, Refused, ReserveAnswer, Reserving, Waiter
 from runward.stores.guards import check_text
 from runward.stores.sql import queries
 from runward.stores.sql.budget_rows import (
@@ -73,6 +73,15 @@ class SqlBudgets:
     async def waiting(self, tenant: str, key: str, *, after: str | None, limit: int) -> Sequence[Waiter]:
         values = {"tenant": tenant, "key": key, "after": after or "", "limit": limit}
         return [Waiter(id=id, holder=holder) for id, holder in await self._database.read(_waiting(self._dialect), values)]
+
+    async def overlooked(self, *, after: tuple[str, str] | None, limit: int) -> Sequence[Overlooked]:
+        after_tenant, after_id = after or ("", "")
+        values = {"after_tenant": after_tenant, "after_id": after_id, "limit": limit}
+        rows = await self._database.read(_overlooked(self._dialect), values)
+        return [
+            Overlooked(tenant=tenant, key=key, changed_by=changed_by, waiter=Waiter(id=id, holder=holder))
+            for tenant, key, changed_by, id, holder in rows
+        ]
 
     async def prune_reservations(self, *, made_before: int, limit: int) -> int:
         return len(await self._database.write(_prune_reservations(self._dialect), {"before": made_before, "limit": limit}))
@@ -256,6 +265,16 @@ def _waiting(dialect: Dialect) -> Statement:
     table = budget_reservations
     of_it = select(table.c.id, table.c.holder).where(*_is(table, "tenant"), table.c.waits_for == given("key", ID))
     return Statement(of_it.where(table.c.id > given("after", ID)).order_by(table.c.id).limit(given("limit", Integer())), dialect)
+
+
+@cache
+def _overlooked(dialect: Dialect) -> Statement:
+    table = budget_reservations
+    of_it = and_(budgets.c.tenant == table.c.tenant, budgets.c.key == table.c.waits_for, budgets.c.changed_at >= table.c.created_at)
+    behind = tuple_(table.c.tenant, table.c.id) > tuple_(given("after_tenant", ID), given("after_id", ID))
+    found = select(table.c.tenant, budgets.c.key, budgets.c.changed_by, table.c.id, table.c.holder).join(budgets, of_it)
+    told = found.where(table.c.waits_for.is_not(None), behind).order_by(table.c.tenant, table.c.id)
+    return Statement(told.limit(given("limit", Integer())), dialect)
 
 
 @cache
