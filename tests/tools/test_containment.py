@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from runward import NeedsInput, ToolError, UnknownOutcome, Unsupported
 from runward.testing import make_context
-from runward.tools.containment import MESSAGE_LENGTH, ToolBroke
+from runward.tools.containment import MESSAGE_LENGTH, Gave, ToolBroke, finished
 from runward.tools.threads import Threads
 from tests.tools.doubles import call, local, until
 
@@ -171,6 +172,24 @@ async def test_cancelled_before_it_began() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ran == []
+
+
+async def _answer(value: int) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+async def test_what_a_function_gave_to_be_awaited_is_awaited_and_recorded() -> None:
+    assert await finished(_answer(20), lambda value: value + 1) == Gave(21)
+
+
+async def test_a_coroutine_that_never_began_is_closed_with_who_waited_for_it() -> None:
+    given = _answer(20)
+    waiting = finished(given, lambda value: value)
+    waiting.send(None)
+    assert inspect.getcoroutinestate(given) == inspect.CORO_CREATED
+    waiting.close()
+    assert inspect.getcoroutinestate(given) == inspect.CORO_CLOSED
 
 
 async def test_a_timeout_around_it_stays_a_timeout() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from runward.tools.containment import caught, contained, value_of
+from runward.tools.containment import caught, contained, finished, value_of
 from runward.tools.threads import Threads
 
 
@@ -16,11 +16,9 @@ def aside(function: Callable[..., Any], threads: Threads) -> Callable[..., Await
 
     async def called(*arguments: Any) -> Any:
         work = partial(function, *arguments)
-        given = work() if inspect.iscoroutinefunction(function) else value_of(await threads.run(partial(caught, work)))
-        return value_of(await contained(lambda: _itself(given))) if inspect.isawaitable(given) else given
+        if inspect.iscoroutinefunction(function):
+            return value_of(await contained(work))
+        given = value_of(await threads.run(partial(caught, work)))
+        return value_of(await finished(given, lambda value: value)) if inspect.isawaitable(given) else given
 
     return called
-
-
-async def _itself(given: Awaitable[Any]) -> Any:
-    return await given

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from runward.agents.limitations import Unsupported
 from runward.core.errors import NeedsInput, ToolError, UnknownOutcome
@@ -71,6 +72,19 @@ async def contained(work: Callable[[], Awaitable[T]]) -> Caught[T]:
     if cancelled and isinstance(outcome, Raised) and isinstance(outcome.error, asyncio.CancelledError):
         raise asyncio.CancelledError
     return outcome
+
+
+async def finished(given: Awaitable[Any], record: Callable[[Any], T]) -> Caught[T]:
+    """`contained`, of what author code has returned already; a coroutine is closed also where a cancel came before it began."""
+
+    async def recorded() -> T:
+        return record(await given)
+
+    try:
+        return await contained(recorded)
+    finally:
+        if inspect.iscoroutine(given):
+            given.close()
 
 
 def value_of(outcome: Caught[T]) -> T:

@@ -18,7 +18,7 @@ from runward.core.errors import ToolError
 from runward.core.runs.calls import ToolTraits
 from runward.ports.tools import Found, NotFound, ProbeAnswer, Returned, Unclear
 from runward.tools.asides import aside
-from runward.tools.containment import caught, contained, value_of
+from runward.tools.containment import caught, contained, finished, value_of
 from runward.tools.results import Recorder
 from runward.tools.threads import Threads
 
@@ -105,7 +105,7 @@ class LocalTool:
         given = value_of(await self._threads.run(partial(caught, partial(_called, function, record))))
         if isinstance(given, Returned):
             return given
-        return value_of(await contained(lambda: _awaited(lambda: given, record)))
+        return value_of(await finished(given, record))
 
 
 async def _awaited(function: Callable[[], Any], record: Record) -> Returned:
