@@ -115,7 +115,7 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
     "an output whose name is no tool's": (field('"output":{"schema":{},"name":"a b"}'), 422, "invalid_value"),
     "an output of a mode nobody knows": (field('"output":{"schema":{},"mode":"magic"}'), 422, "invalid_value"),
     "an output that brings a verifier": (field('"output":{"schema":{},"verify":"os.system"}'), 422, "unknown_field"),
-    "what comes later: budgets": (field('"budgets":["user:42"]'), 422, "unknown_field"),
+    "a budget that nobody has made": (field('"budgets":["user:42"]'), 422, "unknown_budget"),
     "an empty concurrency key": (field('"concurrency_key":""'), 422, "invalid_value"),
     "a concurrency key that is no text": (field('"concurrency_key":7'), 422, "invalid_value"),
     "a bound in dollars that is a number": (field('"limits":{"max_cost_usd":0.5}'), 422, "invalid_value"),

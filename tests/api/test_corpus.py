@@ -87,11 +87,11 @@ async def test_R46_no_call_takes_what_is_malformed(both: Both) -> None:
 
 
 async def test_F_12_an_id_has_one_spelling_everywhere(both: Both) -> None:
-    """Every address of the OpenAPI document with an id in it."""
+    """Every address of the OpenAPI document with an id in it. A budget's key is none: programs escape its colons (`test_budgets.py`)."""
     for each in both:
         await each.created(run_id="run-1")
     for path, item in openapi.document()["paths"].items():
-        for method in item if "{" in path else ():
+        for method in item if "{" in path and "{key}" not in path else ():
             for id in IDS:
                 answer = await alike(both, method.upper(), re.sub(r"\{\w+\}", id, path))
                 read_first = "requestBody" in item[method] and is_id(id)

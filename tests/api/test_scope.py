@@ -39,6 +39,7 @@ BODIES: Mapping[str, tuple[str, Any]] = {
     "POST /ops/workers/{worker_id}/drain": ("refund", None),
     "POST /ops/runs/{run_id}/limits": ("refund", {"limits": {"max_steps": 900}}),
     "DELETE /runs/{run_id}": ("done", None),
+    "PATCH /budgets/{key}": ("refund", {"max_total_tokens": 9_000_000}),
 }
 """What the owner could do right now: which of the runs it is for, and the body. A route that is not here is asked about `refund`."""
 
@@ -58,6 +59,15 @@ EVERYTHING = {
 
 SHARED = ("GET /agents", "GET /agents/{name}", "GET /ops/workers")
 """What is the same for every tenant: what can be run, and by whom."""
+
+OWN = ("PUT /budgets/{key}",)
+"""What makes something of the caller's own where there is nothing: `test_budgets.py` looks at whose it is."""
+
+NOTHING = {"run_id": "0198c1d2-nothing", "approval_id": "ap_0198c1d2nothing", "worker_id": "nobody", "key": "nothing-91"}
+"""What is not there."""
+
+WHOLE_TENANTS = ("another tenant", "an operator looking elsewhere")
+"""Those of the strangers who are confined to no user and no namespace: others have no say in budgets, whatever there is."""
 
 
 @dataclass(kw_only=True)
@@ -81,6 +91,7 @@ class Estate:
             "worker_id": self.desk.house.service.worker.owner if self.desk.house.service.worker else "",
             "binding": next(iter(self.desk.house.service.registry.bindings)),
             "name": "desk",
+            "key": "team-5521",
         }
 
     async def seen(self) -> Mapping[str, Any]:
@@ -118,10 +129,11 @@ def routes() -> Iterator[str]:
                     yield f"HEAD {path}"
 
 
-def told(answer: httpx.Response) -> tuple[int, Any, Mapping[str, str]]:
-    """All of an answer that a caller can compare: whatever is of this one request left out."""
-    headers = {name: value for name, value in answer.headers.items() if name != "x-request-id"}
-    return answer.status_code, {**answer.json(), "instance": ""} if answer.content else None, headers
+def told(answer: httpx.Response, named: str | None = None) -> tuple[int, Any, Mapping[str, str]]:
+    """All of an answer that a caller can compare: whatever is of this one request left out, and what they `named` themselves."""
+    headers = {name: value for name, value in answer.headers.items() if name not in ("x-request-id", "content-length")}
+    text = answer.text if named is None else answer.text.replace(named, "…")
+    return answer.status_code, {**json.loads(text), "instance": ""} if text else None, headers
 
 
 @pytest.fixture
@@ -144,6 +156,9 @@ async def estate(url: str | None) -> AsyncIterator[Estate]:
             is_operator = name.startswith("an operator")
             headers = await key(house, permissions=tuple(Permission), operator=is_operator, **scope)
             estate.strangers[name] = {"headers": headers, "query": {"tenant": "globex"} if is_operator else None}
+        terms = {"max_total_tokens": 5_000_000}
+        made_by_ops = await key(house, permissions=(Permission.OPS,))
+        assert (await made.http.put(f"/budgets/{estate.names['key']}", headers=made_by_ops, json=terms)).status_code == 200
         (agent,) = await house.service.services.directory.agents()
         manifest = json.dumps({**json.loads(agent.manifest), "version": "2", "fingerprint": "next"})
         await house.service.services.directory.publish_agents([replace(agent, version="2", fingerprint="next", manifest=manifest)])
@@ -156,15 +171,16 @@ async def test_R43_who_may_not_see_it_is_answered_as_if_it_were_not_there(estate
     before = await estate.seen()
     walked = 0
     for name in routes():
-        if "{" not in name or name.replace("HEAD", "GET") in SHARED:
+        if "{" not in name or name.replace("HEAD", "GET") in (*SHARED, *OWN):
             continue
         run, body = BODIES.get(name, ("refund", None))
         there = {**estate.names, "run_id": estate.runs[run]["run_id"]}
         for stranger in estate.strangers:
             theirs = await estate.ask(stranger, name, body, there)
             nobodys = await estate.ask(stranger, name, body, unknown(name, there))
-            assert told(theirs) == told(nobodys), (stranger, name)
-            assert theirs.status_code == (403 if "worker_id" in name else 404), (stranger, name)
+            assert told(theirs, there["key"]) == told(nobodys, NOTHING["key"]), (stranger, name)
+            confined = "{key}" in name and stranger not in WHOLE_TENANTS
+            assert theirs.status_code == (403 if "worker_id" in name or confined else 404), (stranger, name)
             walked += 1
     assert walked > 100
     assert await estate.seen() == before
@@ -172,8 +188,7 @@ async def test_R43_who_may_not_see_it_is_answered_as_if_it_were_not_there(estate
 
 def unknown(name: str, values: Mapping[str, str]) -> dict[str, str]:
     """The same, but that what the address of a call names is not there."""
-    nothing = {"run_id": "0198c1d2-nothing", "approval_id": "ap_0198c1d2nothing", "worker_id": "nobody"}
-    return {**values, **{part: nothing[part] for part in re.findall(r"\{(\w+)\}", name)}}
+    return {**values, **{part: NOTHING[part] for part in re.findall(r"\{(\w+)\}", name)}}
 
 
 async def test_R43_a_body_that_names_it_names_nothing(estate: Estate) -> None:

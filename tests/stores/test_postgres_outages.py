@@ -118,6 +118,7 @@ async def test_R2a_a_creation_whose_answer_was_lost_is_found_again(proxied: Prox
 
 async def test_R2a_a_claim_whose_answer_was_lost_is_given_back(proxied: Proxied) -> None:
     stores, proxy, _ = proxied
+    await running(stores.store, 2)
     await created(stores.store)
     proxy.swallow_reply(to=b"worker-7")
     with pytest.raises(Unavailable):

@@ -91,7 +91,7 @@ class Taker:
             rows = await self._connections.fetch(_claim(looks=looks), values | {"tenant": self._tenant})
             if not rows[0]["crowded"]:
                 return self._noted(_claims(rows), request)
-            self._crowded = STAYS
+            self._crowded = STAYS if self._tenant else 1  # a process that has served nobody yet is told so whoever waits
         for attempt in range(ATTEMPTS):
             turns = await self._turns(request, values) if attempt + 1 < ATTEMPTS else ()
             try:
