@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from runward.agents.costs import BUDGET, cost_of, size_of
+from runward.agents.costs import BUDGET, MAX_EXPLAINED, check_cost, cost_of, states_of, turns_of, ways_of
 from runward.core.errors import DefinitionError
 from runward.core.text import shorten
 
@@ -47,7 +47,7 @@ class Schema:
     DefinitionError, beginning with `of`, for what is no schema.
     """
 
-    __slots__ = ("_cost", "_validator", "document")
+    __slots__ = ("_cost", "_states", "_turns", "_validator", "document")
 
     def __init__(self, document: Mapping[str, Any], *, of: str) -> None:
         try:
@@ -62,7 +62,7 @@ class Schema:
             place = _path(error.instance_path)
             raise DefinitionError(f"{of} is not a JSON Schema{f' (at {place})' if place else ''}: {shorten(error.message, 300)}") from error
 
-        self._cost = cost_of(self.document)
+        self._cost, self._states, self._turns = cost_of(self.document), states_of(self.document), turns_of(self.document)
 
     def fits(self, value: Any) -> bool:
         """Whether a JSON value fits."""
@@ -80,12 +80,23 @@ class Schema:
         told = [f"{_quoted(each.pointer)} {each.message}" for each in found[:MAX_MISMATCHES]]
         return "; ".join(told) + ("; and more" if len(found) > MAX_MISMATCHES else "")
 
+    def tangled(self, value: Any) -> str | None:
+        """The complaint about a value whose mistakes may be countless; None where it fits, or its mistakes can be told."""
+        return self.complaint(value) if self._is_tangled(value) else None
+
+    def _is_tangled(self, value: Any) -> bool:
+        return ways_of(self._turns, value) > MAX_EXPLAINED
+
     def _can_check(self, value: Any) -> bool:
-        return self._cost * size_of(value) <= BUDGET
+        return check_cost(self._cost, self._states, value) <= BUDGET
 
     def _found(self, value: Any) -> Iterator[Mismatch]:
         if not self._can_check(value):
             yield Mismatch(pointer="", message="is too large to be checked against its schema")
+            return
+        if self._is_tangled(value):  # a list of all mistakes would have one for each
+            if not self._validator.is_valid(value):
+                yield Mismatch(pointer="", message="does not fit its schema, which refers to itself, and is nested too deep to tell where")
             return
         for error in self._validator.iter_errors(value):
             for path, message in _explain(error, value):

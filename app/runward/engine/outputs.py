@@ -12,10 +12,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from runward.agents.complaints import complaint_of
+from runward.agents.costs import turns_of
 from runward.agents.output import Output, Verdict
 from runward.agents.schemas import Schema
 from runward.agents.wrapping import VALUE, as_object, is_object
-from runward.core.errors import RunwardError
+from runward.core.errors import DefinitionError, RunwardError
 from runward.core.ids import canonical_json
 from runward.core.kernel.frames import Frame
 from runward.core.runs.calls import MAX_DEPTH
@@ -59,6 +60,7 @@ class OutputReader:
         self._model = output.schema if isinstance(output.schema, type) else None
         self._adapter: TypeAdapter[BaseModel] | None = None if self._model is None else TypeAdapter(self._model)
         self._schema = None if self._model is not None else Schema(output.json_schema, of="The output's schema")
+        self._shape = None if self._model is None else _shape(output.json_schema)
 
     def read(self, text: str, *, wrapped: bool = False) -> Read:
         """The value, as JSON, that an answer's text stands for. `wrapped`: it was asked for as a property of an object."""
@@ -75,6 +77,8 @@ class OutputReader:
             assert self._schema is not None
             complaint = self._schema.complaint(value)
             return Read(value=value) if complaint is None else Read(complaint=complaint)
+        if self._shape is not None and (complaint := self._shape.tangled(value)) is not None:
+            return Read(complaint=complaint)
         try:
             made = self._adapter.validate_python(value)
             dumped = self._adapter.dump_python(made, mode="json", by_alias=True)
@@ -105,6 +109,17 @@ class OutputReader:
             return None
         value = value.get(VALUE) if wrapped and isinstance(value, dict) else value
         return value if isinstance(value, dict | list) and value and within_depth(value, MAX_DEPTH) else None
+
+
+def _shape(schema: Mapping[str, Any]) -> Schema | None:
+    """What finds at once that a value does not fit a model whose mistakes may be countless. None for models that have no such mistakes,
+    and for those that cannot be checked without their code."""
+    if turns_of(schema) < 2:
+        return None
+    try:
+        return Schema(schema, of="The output's schema")
+    except DefinitionError:
+        return None
 
 
 class Drafts:
