@@ -48,6 +48,9 @@ def chain(length: int) -> dict[str, Any]:
         {"patternProperties": {"(a|b){1,5000}": True}},
         {"pattern": "a" * 600},
         {"properties": {"a": {"anyOf": [{"pattern": "x{2000}"}]}}},
+        {"properties": {"default": {"pattern": "x{2000}"}}},
+        {"$defs": {"const": {"pattern": "x{2000}"}}, "$ref": "#/$defs/const"},
+        {"properties": {"examples": {"enum": [{"n": n} for n in range(5_000)]}}},
         {"allOf": [{"$ref": "#"}, {"$ref": "#/allOf/0"}], "anyOf": [{"const": n} for n in range(5_000)]},
     ],
 )
@@ -89,6 +92,8 @@ SLOW = "[ab]*a[ab]{900}c0"
         ({"allOf": [{"pattern": f"[ab]*a[ab]{{900}}c{n}"} for n in range(5)]}, "ab" * 8_000),
         ({"items": {"anyOf": [{"pattern": f"(a|b)*a(a|b){{10}}c{n}"} for n in range(1_000)]}}, ["ab" * 200] * 1_000),
         ({"patternProperties": {SLOW: True}}, {"ab" * 400_000: 1}),
+        *(({"properties": {name: {"pattern": SLOW}}}, {name: "ab" * 400_000}) for name in ("enum", "default", "pattern", "$defs", "$ref")),
+        ({"properties": {"const": {"enum": [{"pattern": "x"}], "pattern": SLOW}}}, {"const": "ab" * 400_000}),
         ({"$defs": {"a": {"pattern": SLOW}}, "items": {"$ref": "#/$defs/a"}}, {"x": "ab" * 400_000}),
     ],
 )

@@ -25,6 +25,9 @@ ENOUGH: Final = 10**12
 _REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _DATA: Final = frozenset({"const", "default", "examples"})
 """Keywords whose value is data: no schema is in it."""
+_DEFINITIONS: Final = frozenset({"$defs", "definitions"})
+_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+"""Keywords whose value holds schemas by names that are no keywords: a property may be called `default`."""
 
 
 def cost_of(schema: Any) -> int:
@@ -74,12 +77,8 @@ def size_of(value: Any) -> int:
         size += 1
         if isinstance(each, str):
             size += len(each) // 64
-        elif isinstance(each, dict):
-            open_values.extend(each.values())
-        elif isinstance(each, list):
-            open_values.extend(each)
-        elif isinstance(each, Mapping):
-            open_values.extend(each.values())
+        else:
+            open_values.extend(_inside(each))
     return size
 
 
@@ -92,7 +91,7 @@ def _depth_of(value: Any) -> int:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return value if isinstance(value, list) else value.values() if isinstance(value, Mapping) else ()
 
 
 def _characters_of(value: Any) -> int:
@@ -102,11 +101,9 @@ def _characters_of(value: Any) -> int:
         each = open_values.pop()
         if isinstance(each, str):
             characters += len(each)
-        elif isinstance(each, Mapping):
-            characters += sum(map(len, each))
-            open_values.extend(each.values())
-        elif isinstance(each, list):
-            open_values.extend(each)
+        else:
+            characters += sum(map(len, each)) if isinstance(each, Mapping) else 0
+            open_values.extend(_inside(each))
     return characters
 
 
@@ -141,7 +138,9 @@ class _Costs:
                     cost += self._referred(value)
                 elif (more := self._more(keyword, value)) is not None:
                     cost += more
-                elif keyword not in _DATA and keyword not in ("$defs", "definitions"):
+                elif keyword in _BY_NAME and isinstance(value, Mapping):
+                    cost += self._place + sum(map(self.of, value.values()))
+                elif keyword not in _DATA and keyword not in _DEFINITIONS:
                     cost += self.of(value)
         return min(cost, ENOUGH)
 
@@ -174,7 +173,7 @@ class _States(_Costs):
             return pattern_states(value)
         if keyword == "patternProperties" and isinstance(value, Mapping):
             return sum(map(pattern_states, value)) + sum(map(self.of, value.values()))
-        return 0 if keyword == "enum" else None
+        return 0 if keyword == "enum" and isinstance(value, list) else None
 
 
 class _Turns(_Costs):
@@ -183,7 +182,7 @@ class _Turns(_Costs):
     _place = 0
 
     def _more(self, keyword: str, value: Any) -> int | None:
-        return 0 if keyword == "enum" else None
+        return 0 if keyword == "enum" and isinstance(value, list) else None
 
 
 _ANY: Final = 10
@@ -254,7 +253,9 @@ def _patterns(schema: Any) -> Iterator[str]:
                 yield value
             elif keyword == "patternProperties" and isinstance(value, Mapping):
                 yield from value
-            if keyword not in _DATA:
+            if keyword in _BY_NAME | _DEFINITIONS and isinstance(value, Mapping):
+                yield from _patterns([*value.values()])
+            elif keyword not in _DATA:
                 yield from _patterns(value)
 
 
