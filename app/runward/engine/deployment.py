@@ -8,7 +8,7 @@ from typing import Any
 
 from runward.agents.agent import Agent
 from runward.agents.tools import AnyTool
-from runward.ports.models import ModelClients
+from runward.ports.models import ModelClient, ModelClients
 from runward.ports.tools import Offer, Tool
 
 
@@ -29,3 +29,7 @@ class Deployed:
     models: ModelClients
     verify: Callable[..., Awaitable[Any]] | None = None
     resources: Any = None
+
+    def client(self, name: str) -> ModelClient:
+        """The client of a model by its recorded name: the agent's own object where it has one of that name. Raises DefinitionError."""
+        return self.models.client(self.agent.models.get(name, name))

@@ -19,6 +19,7 @@ from runward.core.text import clean
 from runward.engine.circuits import Circuits, Passage
 from runward.engine.deployment import Deployed
 from runward.engine.hold import Hold, LeaseLost
+from runward.engine.model_requests import request_of
 from runward.engine.outputs import Asked, OutputReader, asked_for
 from runward.engine.patience import patiently
 from runward.engine.services import Services
@@ -142,11 +143,12 @@ class Generator:
             raise ValueError(NO_MODEL)
         if not self._policy().permits_model(name):
             raise ModelNotAllowed(f"The policy does not allow the model {name!r}, which the agent's code asks.")
-        client = self._client(name)
+        client = self._deployed.client(name)
         reader = None if output is None else OutputReader(Output(schema=output))
         asked = asked_for(reader, client, instructions="", tools=(), choice=None)
         generation = await self._reserved(books, name, messages, asked, reader)
-        request = self._request(books.run, generation, messages, asked, reader)
+        allowed = generation.output if budget.bounded(books.run) else self._deployed.agent.model_settings.max_output_tokens
+        request = request_of(books.run, asked, messages, reader, Settings(max_output_tokens=allowed), purpose="generate")
         answer = await self._answer(books, generation, client, request, line)
         return _read(answer, reader, asked)
 
@@ -221,33 +223,6 @@ class Generator:
             raise BudgetExceeded(TOO_LITTLE_SHARED)
         if answer.crossed:
             books.report(BudgetsAnswered(at=self._services.time.now(), id=asked.id, crossed=answer.crossed))
-
-    def _client(self, name: str) -> ModelClient:
-        """The client of a model: the agent's own object where it has one of that name. Raises DefinitionError."""
-        return self._deployed.models.client(self._deployed.agent.models.get(name, name))
-
-    def _request(
-        self, run: RunState, generation: Generation, messages: tuple[Message, ...], asked: Asked, reader: OutputReader | None
-    ) -> ModelRequest:
-        limits = run.limits
-        allowed = generation.output if budget.bounded(run) else self._deployed.agent.model_settings.max_output_tokens
-        return ModelRequest(
-            agent=self._row.agent,
-            step=run.step,
-            attempt=run.attempt,
-            instructions=asked.instructions,
-            messages=messages,
-            tools=asked.tools,
-            tool_choice=asked.tool_choice,
-            output_schema=asked.schema,
-            output_name=None if reader is None else reader.name,
-            output_mode=asked.mode,
-            settings=Settings(max_output_tokens=allowed),
-            timeout_seconds=limits.model_timeout_seconds,
-            first_event_timeout_seconds=limits.first_event_timeout_seconds,
-            chunk_timeout_seconds=limits.chunk_timeout_seconds,
-            purpose="generate",
-        )
 
 
 def _why(run: RunState) -> str:

@@ -45,6 +45,7 @@ from runward.engine.guarding import Guards
 from runward.engine.hold import Hold
 from runward.engine.journal import Journal
 from runward.engine.model_call import ModelCall, Prepared
+from runward.engine.model_requests import request_of
 from runward.engine.outputs import OutputReader, Verification, asked_for
 from runward.engine.probing import EvidenceCheck, ProbeCall
 from runward.engine.screening import Screener
@@ -52,7 +53,7 @@ from runward.engine.sealing import Seal
 from runward.engine.services import Services
 from runward.engine.tool_calls import Invocation, Projection, Showing, ToolAttempt
 from runward.engine.transcript import Transcript
-from runward.ports.models import ModelClient, ModelRequest, Settings, ToolSpec
+from runward.ports.models import Settings, ToolSpec
 from runward.ports.tools import Offer
 
 
@@ -166,51 +167,32 @@ class Performer:
         model = self._deployed.agent.model
         if callable(model) and is_choice(model):
             name = await call_author("model function", model, await self._run_context(run))
-            return self._client(name).name
+            return self._deployed.client(name).name
         return model_name(model)
-
-    def _client(self, name: Any) -> ModelClient:
-        """The client of a model by its recorded name: the agent's own object where it has one of that name."""
-        return self._deployed.models.client(self._deployed.agent.models.get(name, name))
 
     async def _model_call(self, run: RunState, driver: Driver) -> Prepared:
         agent = self._deployed.agent
         assert run.model is not None, "a model is chosen before it is asked"
         if not self._contexts.policy.permits_model(run.model):
             raise ModelNotAllowed(f"The policy does not allow the model {run.model!r}, which this run would ask.")
-        client = self._client(run.model)
+        client = self._deployed.client(run.model)
         messages = await self.transcript.messages()
-        limits, settings = run.limits, agent.model_settings
+        settings = agent.model_settings
         reader = self._reader() if run.phase is Phase.FINALIZING else None
         asked = asked_for(
             reader, client, instructions=await self._instructions(run), tools=await self._offered(run), choice=settings.tool_choice
         )
         allowed = allowance(driver.run, asked, messages, settings.max_output_tokens)
-        request = ModelRequest(
-            agent=self._row.agent,
-            step=run.step,
-            attempt=run.attempt,
-            instructions=asked.instructions,
-            messages=messages,
-            tools=asked.tools,
-            tool_choice=asked.tool_choice,
-            output_schema=asked.schema,
-            output_name=None if reader is None else reader.name,
-            output_mode=asked.mode,
-            settings=Settings(
-                temperature=settings.temperature,
-                max_output_tokens=allowed.output_tokens,
-                reasoning_effort=settings.reasoning_effort,
-                tool_choice=settings.tool_choice,
-                provider_options=settings.provider_options,
-            ),
-            timeout_seconds=limits.model_timeout_seconds,
-            first_event_timeout_seconds=limits.first_event_timeout_seconds,
-            chunk_timeout_seconds=limits.chunk_timeout_seconds,
+        sent_with = Settings(
+            temperature=settings.temperature,
+            max_output_tokens=allowed.output_tokens,
+            reasoning_effort=settings.reasoning_effort,
+            tool_choice=settings.tool_choice,
+            provider_options=settings.provider_options,
         )
         return Prepared(
             client=client,
-            request=request,
+            request=request_of(run, asked, messages, reader, sent_with),
             reader=reader,
             wrapped=asked.wrapped,
             draft=lambda value: draft_frame(run, value),
