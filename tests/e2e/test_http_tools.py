@@ -15,7 +15,8 @@ from tests.e2e.deployment import Deployment
 from tests.fakes import KEY, Answer, FakeOpenAI
 from tests.fakes.replies import Call
 from tests.support.background import background
-from tests.tools.web import Came, Handler, Web, answer, redirect
+from tests.support.wire import Request
+from tests.tools.web import Handler, Web, answer, redirect
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "authoring.md").read_text()
@@ -86,13 +87,13 @@ leaky = Agent(name="leaky", model=ScriptedModel([calls, Reply(text="Done.")]), t
 """
 
 
-def echo(came: Came) -> str:
+def echo(came: Request) -> str:
     """All that came, as a careless service repeats it."""
     return f"You sent {came.path} with {came.headers['authorization']} and {came.headers['x-twice']}"
 
 
 def repeats(status: int, kind: str) -> Handler:
-    async def handler(came: Came, writer: asyncio.StreamWriter) -> None:
+    async def handler(came: Request, writer: asyncio.StreamWriter) -> None:
         text = echo(came)
         body = {"said": text, text: [text]} if kind == "application/json" else text
         writer.write(answer(status, body, kind=kind, headers={"X-Echo": came.headers["authorization"]}))
@@ -100,12 +101,12 @@ def repeats(status: int, kind: str) -> Handler:
     return handler
 
 
-async def astray(came: Came, writer: asyncio.StreamWriter) -> None:
+async def astray(came: Request, writer: asyncio.StreamWriter) -> None:
     key = came.path.partition("key=")[2]
     writer.write(redirect(302, f"http://127.0.0.1:1/{key}?{came.headers['authorization'].replace(' ', '%20')}"))
 
 
-async def cut(came: Came, writer: asyncio.StreamWriter) -> None:
+async def cut(came: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 " + came.headers["authorization"].encode() + b"\r\nContent-Length: 1000\r\n\r\n" + echo(came).encode())
 
 

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tests.fakes.replies import Answer, Ending, NoAnswer, Plain, Reply
+from tests.support.wire import Request, read_request, reset
 
 KEY = "sk-fake-KEY-that-must-never-show-up"
 """The API key that `environ` sets: tests look for it where it must not be."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Received:
+class Received(Request):
     """A request as it came. `disconnected` is set once the client has closed the connection before the reply was over."""
 
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
     disconnected: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class FakeProvider:
@@ -101,7 +92,7 @@ class FakeProvider:
         self._idle.clear()
         try:
             early = b""
-            while (request := await _read(reader, early)) is not None:
+            while (request := await read_request(reader, Received, early)) is not None:
                 early = await self._serve(request, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -166,19 +157,6 @@ class FakeProvider:
                 await writer.drain()
 
 
-async def _read(reader: asyncio.StreamReader, early: bytes) -> Received | None:
-    line = early + await reader.readline()
-    if not line:
-        return None
-    method, path, _ = line.decode().split(" ")
-    headers: dict[str, str] = {}
-    while (line := await reader.readline()) not in (b"\r\n", b""):
-        name, _, value = line.decode("latin-1").partition(":")
-        headers[name.strip().lower()] = value.strip()
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(method=method, path=path, headers=headers, body=body)
-
-
 async def _watch(request: Received, reader: asyncio.StreamReader) -> bytes:
     """Nothing comes while the client waits for a reply, but the end of its connection; behind the reply, its next request."""
     try:
@@ -199,7 +177,5 @@ async def _refuse(reply: Plain, writer: asyncio.StreamWriter) -> None:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    connection: socket.socket = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+    reset(writer)
     raise ConnectionAbortedError

@@ -27,7 +27,8 @@ from runward.tools.names import MAX_ABANDONED, MAX_LOOKUPS, Resolver
 from runward.tools.outbound import MAX_REDIRECTS, GuardedClient
 from tests.engine.rig import Heard
 from tests.support.servers import free_port
-from tests.tools.web import Came, Web, answer, drips, floods, redirect, reset, silence
+from tests.support.wire import Request
+from tests.tools.web import Web, answer, drips, floods, redirect, reset, silence
 
 PUBLIC = "93.184.216.34"
 
@@ -355,7 +356,7 @@ async def test_who_is_cancelled_lets_go_of_the_connection() -> None:
 
 
 async def test_a_body_that_is_cut_off_is_a_fault_of_an_answer_whose_status_is_known() -> None:
-    async def half(_: Came, writer: asyncio.StreamWriter) -> None:
+    async def half(_: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 
     async with Web({"/": half}) as web:

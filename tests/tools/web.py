@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
-import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Came:
-    """A request as it came."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+from tests.support import wire
+from tests.support.wire import Request
 
 
 def answer(
@@ -41,7 +28,7 @@ def redirect(status: int, location: str) -> bytes:
     return answer(status, headers={"Location": location})
 
 
-Handler = Callable[[Came, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass
@@ -50,7 +37,7 @@ class Web:
 
     answers: dict[str, bytes | Handler] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
-    requests: list[Came] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     connections: int = 0
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a request has come."""
@@ -87,7 +74,7 @@ class Web:
         self._tasks.add(task)
         self.connections += 1
         try:
-            came = await _read(reader)
+            came = await wire.read_request(reader, Request)
             if came is not None:
                 self.requests.append(came)
                 self.asked.set()
@@ -104,7 +91,7 @@ class Web:
             self._tasks.discard(task)
             writer.close()
 
-    async def _handled(self, handler: Handler, came: Came, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handled(self, handler: Handler, came: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until the handler is done, or the client has gone."""
         handling = asyncio.ensure_future(handler(came, writer))
         gone = asyncio.ensure_future(reader.read(1))
@@ -114,27 +101,12 @@ class Web:
         await asyncio.gather(handling, gone, return_exceptions=True)
 
 
-async def _read(reader: asyncio.StreamReader) -> Came | None:
-    line = await reader.readline()
-    if not line:
-        return None
-    method, path, _ = line.decode().split(" ")
-    headers: dict[str, str] = {}
-    while (line := await reader.readline()) not in (b"\r\n", b""):
-        name, _, value = line.decode("latin-1").partition(":")
-        headers[name.strip().lower()] = value.strip()
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Came(method=method, path=path, headers=headers, body=body)
-
-
-async def reset(_: Came, writer: asyncio.StreamWriter) -> None:
+async def reset(_: Request, writer: asyncio.StreamWriter) -> None:
     """The connection is reset instead of an answer."""
-    connection: socket.socket = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+    wire.reset(writer)
 
 
-async def silence(_: Came, writer: asyncio.StreamWriter) -> None:
+async def silence(_: Request, writer: asyncio.StreamWriter) -> None:
     """Nothing is said, for as long as the client stays."""
     await asyncio.Event().wait()
 
@@ -142,7 +114,7 @@ async def silence(_: Came, writer: asyncio.StreamWriter) -> None:
 def drips(start: bytes, drop: bytes, *, every: float = 0.01) -> Handler:
     """The start, and then drop after drop, for as long as the client stays."""
 
-    async def handler(_: Came, writer: asyncio.StreamWriter) -> None:
+    async def handler(_: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
         while True:
             writer.write(drop)
