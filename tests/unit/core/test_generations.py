@@ -14,7 +14,7 @@ from runward.core.runs.asking import GenerationAsked, GenerationEnded
 from runward.core.runs.calls import How
 from runward.core.runs.decide import CallModel, CloseBudget, RunCall, Work
 from runward.core.runs.facts import Broke, BudgetClosed
-from runward.core.runs.ledger import Amount, CallTerms
+from runward.core.runs.ledger import Amount, CallTerms, Plan
 from runward.core.runs.limits import Limits
 from runward.core.runs.shared import SharedBudgets
 from runward.core.usage import Usage
@@ -149,7 +149,7 @@ def test_R33_each_model_of_the_agents_code_has_its_account() -> None:
 def test_the_bounds_of_a_run_know_of_calls_under_way() -> None:
     run = replace(asks(working()).run, limits=Limits(max_total_tokens=15 + 110 + 20))
     made = budget.plan(run, prompt=4, model="test:model", rates=RATES, wanted=100)
-    assert isinstance(made, budget.Plan) and made.output == 16
+    assert isinstance(made, Plan) and made.output == 16
 
 
 # -- budgets that runs share -------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from runward.core.messages import Message
 from runward.core.runs import budget, frames
-from runward.core.runs.budget import Plan, with_plan
+from runward.core.runs.budget import with_plan
 from runward.core.runs.emitted import Emitted
-from runward.core.runs.ledger import CallTerms
+from runward.core.runs.ledger import CallTerms, Plan
 from runward.core.runs.limits import Limits
 from runward.core.runs.shared import SharedBudgets
 from runward.core.runs.state import OutputTerms, Phase, Reservation, RunState

@@ -8,7 +8,7 @@ from typing import Any
 
 from runward.core.kernel.actor import Status
 from runward.core.messages import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from runward.core.runs.ledger import Amount, Rates, picos_of, rate_for
+from runward.core.runs.ledger import Amount, Plan, Rates, picos_of, rate_for
 from runward.core.runs.state import Ending, Failure, Reservation, RunState, StopReason
 from runward.core.usage import Usage
 from runward.core.values import replace
@@ -21,21 +21,6 @@ DEFAULT_OUTPUT_TOKENS = 4_096
 """How long an answer of a bounded run may be, where the agent does not say."""
 LEAST_OUTPUT_TOKENS = 16
 """A call that has less left for its answer is not made."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A call that may be made: what its prompt is estimated at, how long its answer may be, what both may cost. `cut`: the answer may be
-    less long than asked for, because of what is left."""
-
-    prompt: int
-    output: int
-    picos: int
-    cut: bool
-
-    @property
-    def amount(self) -> Amount:
-        return Amount(tokens=self.prompt + self.output, picos=self.picos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

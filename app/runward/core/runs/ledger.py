@@ -33,6 +33,22 @@ class Amount:
         return f"{whole}.{rest:012d}".rstrip("0") if rest else str(whole)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a model call may use: what its prompt is estimated at, how long its answer may be, in tokens, and what both may cost. `cut`: the
+    answer may be less long than asked for, because of what is left."""
+
+    prompt: int
+    output: int
+    picos: int = 0
+    cut: bool = False
+
+    @property
+    def amount(self) -> Amount:
+        """What is reserved for it."""
+        return Amount(tokens=self.prompt + self.output, picos=self.picos)
+
+
 def picos_of(usd: str) -> int:
     """A decimal text in dollars as picodollars; what is finer than that is cut off."""
     return int(Decimal(usd) * PICOS)

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from runward.core.errors import InvariantViolated
 from runward.core.kernel.actor import Status
 from runward.core.runs.calls import Awaits, Call, CallStage
-from runward.core.runs.ledger import Amount, CallTerms, Ledger, Rates
+from runward.core.runs.ledger import CallTerms, Ledger, Plan, Rates
 from runward.core.runs.limits import Limits
 from runward.core.runs.shared import BudgetWait, SharedBudgets
 from runward.core.runs.unsettled import UnknownEffect
@@ -69,12 +69,8 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32).
-
-    `prompt` is what its prompt is estimated at, `output` how long its answer may be, in tokens, and `picos` what both may cost. `cut`:
-    the answer may be less long than asked for, because of what was left.
-    """
+class Reservation(Plan):
+    """A model call that may be under way, durable before it starts (R33). `leg` 0: made at creation, the first leg's own (R32)."""
 
     step: int
     attempt: int
@@ -82,30 +78,14 @@ class Reservation:
     not_before: int | None = None
     prompt: int = 0
     output: int = 0
-    picos: int = 0
-    cut: bool = False
-
-    @property
-    def amount(self) -> Amount:
-        """What is reserved."""
-        return Amount(tokens=self.prompt + self.output, picos=self.picos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A model call of the agent's own code that may be under way, durable before it starts (R33). Amounts are as in a `Reservation`."""
+class Generation(Plan):
+    """A model call of the agent's own code that may be under way, durable before it starts (R33)."""
 
     key: str
     model: str
-    prompt: int
-    output: int
-    picos: int = 0
-    cut: bool = False
-
-    @property
-    def amount(self) -> Amount:
-        """What is reserved."""
-        return Amount(tokens=self.prompt + self.output, picos=self.picos)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
