@@ -742,6 +742,27 @@ PROVIDERS = (
 
 RULES = (
     Mutant(
+        guard="what a pattern may cost is known before it is asked",
+        file="agents/costs.py",
+        old="return cost if not schema_states else cost + schema_states * _characters_of(value)",
+        new="return cost",
+        tests=("tests/agents/test_costs.py",),
+    ),
+    Mutant(
+        guard="a property counts whatever it is called",
+        file="agents/costs.py",
+        old="                elif keyword in _BY_NAME and isinstance(value, Mapping):",
+        new="                elif False:",
+        tests=("tests/agents/test_costs.py",),
+    ),
+    Mutant(
+        guard="countless mistakes are not listed",
+        file="agents/schemas.py",
+        old="        return ways_of(self._turns, value) > MAX_EXPLAINED",
+        new="        return False",
+        tests=("tests/engine/test_tangles.py",),
+    ),
+    Mutant(
         guard="a run is shown without what operators want hidden",
         file="engine/queries.py",
         old="    seen = view_hidden(view.view(row, run, arrived), redactor)\n",
